@@ -12,6 +12,8 @@
 #include "base/thread_name.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
+#include "mariadb/freeze.h"
+#include "mariadb/metadata_lock.h"
 #include "mariadb/server_thread.h"
 
 namespace strata::glue {
@@ -22,42 +24,22 @@ constexpr uint64_t kForgetUsLeast = 10'000;  // for what the kernel has to wait 
 
 // As metadata locks call it.
 struct PlainName {
-  char schema[SAFE_NAME_LEN + 1];
-  char table[SAFE_NAME_LEN + 1];
-
-  explicit PlainName(const TableName& name) {
-    (void)filename_to_tablename(name.schema.c_str(), schema, sizeof schema, true);
-    (void)filename_to_tablename(name.table.c_str(), table, sizeof table, true);
-  }
+  const std::string schema, table;
+  explicit PlainName(const TableName& name)
+      : schema(plain_name(name.schema)), table(plain_name(name.table)) {}
 };
 
-// The exclusive metadata lock of a table, if it can be had in time.
-class AloneWithTable {
+class TableLock : public MetadataLock {
  public:
-  AloneWithTable(THD* thd, const PlainName& name, uint64_t timeout_us) : thd_(thd) {
-    MDL_REQUEST_INIT(&request_, MDL_key::TABLE, name.schema, name.table, MDL_EXCLUSIVE,
-                     MDL_EXPLICIT);
-    // Refused when the time is over, or to break a circle: tried again in either case.
-    if (thd->mdl_context.acquire_lock(&request_, static_cast<double>(timeout_us) / 1e6)) {
-      request_.ticket = nullptr;
-      thd->clear_error();
-    }
-  }
-  ~AloneWithTable() {
-    if (has_it()) thd_->mdl_context.release_lock(request_.ticket);
-  }
-  AloneWithTable(const AloneWithTable&) = delete;
-  [[nodiscard]] bool has_it() const noexcept { return request_.ticket != nullptr; }
-
- private:
-  THD* const thd_;
-  MDL_request request_;
+  TableLock(THD* thd, enum_mdl_type type, const PlainName& name, uint64_t timeout_us)
+      : MetadataLock(thd, type, MDL_key::TABLE, name.schema.c_str(), name.table.c_str(),
+                     static_cast<double>(timeout_us) / 1e6) {}
 };
 
-// With AloneWithTable.
+// With the exclusive TableLock.
 void forget_definition(THD* thd, const TableName& name, const PlainName& plain) {
   remove_definition_file(name);
-  tdc_remove_table(thd, plain.schema, plain.table);
+  tdc_remove_table(thd, plain.schema.c_str(), plain.table.c_str());
 }
 
 TableName split(Bytes key) {
@@ -69,12 +51,17 @@ TableName split(Bytes key) {
 class Agent final : public engine::TableUsers {
  public:
   Status give_up(Bytes key, uint64_t timeout_us, const Forget& forget) override {
-    const TableName name = split(key);
+    const Bytes of_right = engine::table_of_right(key);
+    const Bytes table = of_right.empty() ? key : of_right;
+    const TableName name = split(table);
+    if (name.table.empty())
+      if (const auto still = stand_still_for_others(name.schema, timeout_us, forget)) return *still;
     // What only statements of ours know the name of has no definition that is shared (AG6: none).
     if (stopped_ || name.table.empty() || name.internal()) return forget(timeout_us);
-    Status status;
+    // Out of memory: nothing was given up, which is tried again.
+    Status status = error_lock_wait_timeout();
     (void)guarded([&] {
-      status = give_up_table(std::string(key), name, timeout_us, forget);
+      status = give_up_table(std::string(table), name, !of_right.empty(), timeout_us, forget);
       return 0;
     });
     return status;
@@ -112,7 +99,7 @@ class Agent final : public engine::TableUsers {
 
  private:
   struct Waiting {
-    uint32_t statements = 0;  // one, since its metadata lock is exclusive
+    uint32_t statements = 0;  // waits of one, since its metadata lock is exclusive
     uint32_t giving_up = 0;   // AG3, under way
   };
 
@@ -122,11 +109,13 @@ class Agent final : public engine::TableUsers {
     if (thd == nullptr || name.table.empty() || name.internal()) return false;
     if (thd->locked_tables_mode != LTM_NONE) return false;  // it was promised more than this lock
     const PlainName plain(name);
-    return thd->mdl_context.is_lock_owner(MDL_key::TABLE, plain.schema, plain.table, MDL_EXCLUSIVE);
+    return thd->mdl_context.is_lock_owner(MDL_key::TABLE, plain.schema.c_str(), plain.table.c_str(),
+                                          MDL_EXCLUSIVE);
   }
 
-  Status give_up_table(const std::string& key, const TableName& name, uint64_t timeout_us,
-                       const Forget& forget) {
+  // `right`: only that to change rows (AG7).
+  Status give_up_table(const std::string& key, const TableName& name, bool right,
+                       uint64_t timeout_us, const Forget& forget) {
     const uint64_t deadline_us = monotonic_us() + timeout_us;
     const auto left_us = [deadline_us] {
       const uint64_t now_us = monotonic_us();
@@ -135,12 +124,13 @@ class Agent final : public engine::TableUsers {
     const PlainName plain(name);
     const ServerThread thread;
     do {
-      if (std::optional<Status> given = give_up_for_statement(key, name, left_us(), forget))
+      if (std::optional<Status> given = give_up_for_statement(key, name, right, left_us(), forget))
         return *given;
-      const AloneWithTable alone(thread.thd(), plain, std::min(kSliceUs, left_us()));
-      if (!alone.has_it()) continue;
+      const TableLock lock(thread.thd(), right ? MDL_SHARED_READ_ONLY : MDL_EXCLUSIVE, plain,
+                           std::min(kSliceUs, left_us()));
+      if (!lock.has_it()) continue;
       STRATA_RETURN_IF_ERROR(forget(std::max(kForgetUsLeast, left_us())));
-      forget_definition(thread.thd(), name, plain);
+      if (!right) forget_definition(thread.thd(), name, plain);
       return ok_status();
     } while (left_us() != 0 && !stopped_);
     return error_lock_wait_timeout();
@@ -148,7 +138,7 @@ class Agent final : public engine::TableUsers {
 
   // AG3. Nothing: no statement of ours waits for the name like that.
   std::optional<Status> give_up_for_statement(const std::string& key, const TableName& name,
-                                              uint64_t left_us, const Forget& forget) {
+                                              bool right, uint64_t left_us, const Forget& forget) {
     {
       const MutexLock lock(mutex_);
       const auto it = waiting_.find(key);
@@ -159,7 +149,7 @@ class Agent final : public engine::TableUsers {
     {
       const MutexLock lock(mutex_);
       --waiting_.find(key)->second.giving_up;
-      if (status.ok()) to_clean_.push_back(name);
+      if (status.ok() && !right) to_clean_.push_back(name);
     }
     changed_.notify_all();
     return status;
@@ -178,10 +168,11 @@ class Agent final : public engine::TableUsers {
         name = std::move(to_clean_.front());
         to_clean_.pop_front();
       }
+      // Out of memory: the definition stays, and is found to be stale (AG4).
       (void)guarded([&] {
         const ServerThread thread;
         const PlainName plain(name);
-        const AloneWithTable alone(thread.thd(), plain, kSliceUs);
+        const TableLock alone(thread.thd(), MDL_EXCLUSIVE, plain, kSliceUs);
         if (alone.has_it()) {
           forget_definition(thread.thd(), name, plain);
         } else {

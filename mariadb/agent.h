@@ -12,11 +12,11 @@
 //   AG2  The metadata lock is waited for in slices (kSliceUs), for the time that the caller has. In
 //        between, statements that queue behind go on: what this waits for may wait for them.
 //   AG3  A DDL statement of this server that has the exclusive metadata lock itself, and waits for
-//        the name behind another server, is not waited for. The name is given up under its
-//        metadata lock, which it keeps for as long as that takes (has_waited()). Not under LOCK
-//        TABLES: there one of the two waits in vain. Its own open table
-//        is stale then: it looks at that once it has the name, and so does whoever uses one that
-//        is left (AG4). What the server remembers goes a little later, in a thread of ours.
+//        the name behind another server, is not waited for. The name is given up under its metadata
+//        lock, which it keeps for as long as that takes (has_waited()). Not under LOCK TABLES:
+//        there one of the two waits in vain. Its own open table is stale then: it looks at that
+//        once it has the name, and so does whoever uses one that is left (AG4). What the server
+//        remembers goes a little later, in a thread of ours.
 //   AG4  Nobody uses a table that is stale: open() and discover_check_version() have the server
 //        read the definition anew; external_lock() and start_stmt() fail the statement with "Table
 //        definition has changed".
@@ -25,6 +25,9 @@
 //        (AlterHold in connection.h): nobody changes rows elsewhere that are being copied.
 //   AG6  Once the plugin stops the server has no definitions of ours; names are given up without
 //        asking it.
+//   AG7  The right to change rows (engine::right_to_change()) is given up while nobody has a
+//        metadata lock to change any (MDL_SHARED_READ_ONLY is had): readers go on. Who changes rows
+//        later asks for the right first, with its metadata lock (ha_strata::ask_to_change()).
 #pragma once
 
 #include "engine/kernel_seams.h"

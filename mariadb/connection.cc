@@ -7,6 +7,7 @@
 #include "mariadb/error_map.h"
 #include "mariadb/object_files.h"
 #include "mariadb/settings.h"
+#include "mariadb/table_locks.h"
 
 namespace strata::glue {
 namespace {
@@ -129,6 +130,7 @@ int close_connection(handlerton*, THD* thd) {
     give_up_backup_of(thd);
     abandon_swap(connection.get());
     end_alter_hold(connection.get());
+    unlock_tables_for_all(connection.get());
     connection->temporary.reset();  // its transaction is rolled back (engine E18)
     if (connection->xa_prepared && connection->session->has_changes()) {
       connection->session->detach_prepared();

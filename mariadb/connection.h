@@ -60,6 +60,10 @@ struct Connection {
   bool xa_prepared = false;    // user XA: outlives the connection
   std::unique_ptr<AlterSwap> swap;
   std::unique_ptr<AlterHold> alter_hold;
+  // LKT4 in table_locks.h; the names of what it has locked, by table_key(). Null: nothing.
+  std::unique_ptr<engine::Session> table_locks;
+  std::set<std::string> locked_tables;
+  query_id_t locked_by = 0;        // the statement that has
   uint32_t server_tables = 0;      // that the transaction changes (ST4 in server_tables.h)
   query_id_t took_over = 0;        // the last statement that has (ST2)
   std::vector<TableName> renamed;  // tables with triggers, published at the statement's end

@@ -21,6 +21,7 @@
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
+#include "mariadb/metadata_lock.h"
 #include "mariadb/object_files.h"
 #include "mariadb/paths_of_server.h"
 #include "mariadb/server_thread.h"
@@ -103,32 +104,10 @@ bool make_folder(const std::string& schema, const std::string& options) {
 bool remove_folder(const std::string& schema) {
   remove_definition_files_of(schema);
   remove_dropped_objects(schema);
+  // If it stays, so does the folder, and the caller says so.
   (void)::unlink((folder_of(schema) + std::string(kOptions)).c_str());
   return ::rmdir(folder_of(schema).c_str()) == 0 || errno == ENOENT;
 }
-
-// Keeps CREATE and DROP DATABASE of this server away, and whoever uses tables of it.
-class AloneWithDatabase {
- public:
-  AloneWithDatabase(THD* thd, const std::string& schema) : thd_(thd) {
-    char plain[SAFE_NAME_LEN + 1];
-    (void)filename_to_tablename(schema.c_str(), plain, sizeof plain, true);
-    MDL_REQUEST_INIT(&request_, MDL_key::SCHEMA, plain, "", MDL_EXCLUSIVE, MDL_EXPLICIT);
-    if (thd->mdl_context.acquire_lock(&request_, kFolderWaitS)) {
-      request_.ticket = nullptr;
-      thd->clear_error();
-    }
-  }
-  ~AloneWithDatabase() {
-    if (has_it()) thd_->mdl_context.release_lock(request_.ticket);
-  }
-  AloneWithDatabase(const AloneWithDatabase&) = delete;
-  [[nodiscard]] bool has_it() const noexcept { return request_.ticket != nullptr; }
-
- private:
-  THD* const thd_;
-  MDL_request request_;
-};
 
 class Databases {
  public:
@@ -137,6 +116,7 @@ class Databases {
       const MutexLock lock(mutex_);
       here_ = folders();
     }
+    // Out of memory: as above; its thread begins with another look.
     (void)guarded([&] {
       look();
       return 0;
@@ -177,6 +157,7 @@ class Databases {
         if (!stopping_) wakes_.wait_for_us(lock, kLookUs);
         if (stopping_) return;
       }
+      // Out of memory: it is looked at again in a moment.
       (void)guarded([&] {
         look();
         return 0;
@@ -201,7 +182,9 @@ class Databases {
     }
     for (const std::string& schema : changed) {
       const ServerThread thread;
-      const AloneWithDatabase alone(thread.thd(), schema);
+      // Keeps CREATE and DROP DATABASE of this server away, and whoever uses tables of it.
+      const MetadataLock alone(thread.thd(), MDL_EXCLUSIVE, MDL_key::SCHEMA,
+                               plain_name(schema).c_str(), "", kFolderWaitS);
       if (alone.has_it()) bring_in_line(schema);
     }
   }

@@ -9,8 +9,10 @@
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 #include "mariadb/foreign_keys.h"
+#include "mariadb/freeze.h"
 #include "mariadb/ha_strata.h"
 #include "mariadb/object_files.h"
+#include "mariadb/table_locks.h"
 #include "mariadb/temporary.h"
 
 namespace strata::glue {
@@ -220,15 +222,23 @@ Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>&
 
 Status run_ddl_in(engine::Kernel* home, Killable killable,
                   const std::function<Status(engine::Session*)>& body) {
+  if (current_thd != nullptr && home == kernel)
+    STRATA_RETURN_IF_ERROR(wait_for_leave_to_change(current_thd));
   const std::unique_ptr<engine::Session> session = home->new_session();
-  if (current_thd != nullptr) set_ddl_timeout(current_thd, session.get());
+  if (current_thd != nullptr) prepare_ddl(current_thd, session.get());
   session->begin(engine::Isolation::kReadCommitted);
   return run_ddl_in_transaction(session.get(), killable, body);
 }
 
-void set_ddl_timeout(THD* thd, engine::Session* session) {
+uint64_t ddl_timeout_us(THD* thd) {
   const uint64_t metadata_us = uint64_t{thd->variables.lock_wait_timeout} * 1'000'000;
-  session->set_lock_wait_timeout_us(std::min(lock_wait_timeout_us(thd), metadata_us));
+  return std::min(lock_wait_timeout_us(thd), metadata_us);
+}
+
+void prepare_ddl(THD* thd, engine::Session* session) {
+  session->set_lock_wait_timeout_us(ddl_timeout_us(thd));
+  if (const Connection* const connection = existing_connection(thd); connection != nullptr)
+    session->borrow_names(connection->table_locks.get());
 }
 
 Status run_ddl_in_transaction(engine::Session* session, Killable killable,
@@ -256,7 +266,7 @@ StatusOr<engine::TableRef> find_table(const TableName& name) {
   if (!kernel->shares_tables() || thd == nullptr)
     return session->open_table(name.schema, name.table);
   // Another server's DDL may have to be waited for.
-  set_ddl_timeout(thd, session.get());
+  prepare_ddl(thd, session.get());
   const KillReaches reaches(connection_of(thd), session.get());
   return session->open_table(name.schema, name.table);
 }
@@ -379,7 +389,13 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
 // --- hton callbacks ---
 
 int drop_table(handlerton*, const char* path) {
-  return guarded([&] { return drop_table_by_path(current_thd, path); });
+  return guarded([&] {
+    THD* const thd = current_thd;
+    const int error = drop_table_by_path(thd, path);
+    Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
+    if (connection != nullptr && !is_temporary_path(path)) has_dropped_table(thd, connection);
+    return error;
+  });
 }
 
 void drop_database(handlerton*, char* path) {

@@ -43,7 +43,10 @@ Status run_ddl_in_transaction(engine::Session* session, Killable killable,
                               const std::function<Status(engine::Session*)>& body);
 // How long a statement waits for other servers' use of a table: as long as for a row lock, or for a
 // metadata lock if that is shorter.
-void set_ddl_timeout(THD* thd, engine::Session* session);
+uint64_t ddl_timeout_us(THD* thd);
+// For a session that is about to change definitions for a statement of the THD, with the names that
+// this has by LOCK TABLES (LKT4).
+void prepare_ddl(THD* thd, engine::Session* session);
 bool checks_foreign_keys(THD* thd);
 StatusOr<engine::TableRef> find_table(const TableName& name);
 

@@ -80,7 +80,8 @@ int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
         thd, false, reinterpret_cast<const uchar*>(definition.data()), definition.size());
     // The caller's metadata lock keeps every change of the definition away.
     if (error == 0 && kernel->shares_tables()) {
-      (void)make_database_folder((*table)->spec().schema);  // DB3
+      // DB3. It logs why it cannot; then the triggers below have no place, if there are any.
+      (void)make_database_folder((*table)->spec().schema);
       // The server reads those next; without them nobody may use the table.
       if (const Status fetched = fetch_triggers({(*table)->spec().schema, (*table)->spec().name});
           !fetched.ok()) {
@@ -88,14 +89,15 @@ int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
         return HA_ERR_GENERIC;
       }
     }
-    if (error == 0) (void)write_definition_file((*table)->spec());  // DF2
+    // DF2: without that copy the table is found all the same.
+    if (error == 0) (void)write_definition_file((*table)->spec());
     return error;
   });
 }
 
 int discover_table_existence(handlerton*, const char* schema, const char* table) {
   bool exists = false;
-  (void)guarded([&] {
+  const int failed = guarded([&] {
     if (is_server_schema(schema)) return 0;
     const TableName name = from_plain_names(schema, table);
     exists = kernel->table_exists(name.schema, name.table);
@@ -104,6 +106,10 @@ int discover_table_existence(handlerton*, const char* schema, const char* table)
     if (!exists) warn_if_it_becomes_local(current_thd, schema, table);
     return 0;
   });
+  if (failed != 0) {  // out of memory: "no" would be a lie
+    exists = true;
+    if (current_thd != nullptr && !current_thd->is_error()) my_error(ER_OUT_OF_RESOURCES, MYF(0));
+  }
   return exists ? 1 : 0;
 }
 

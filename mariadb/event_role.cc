@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "mariadb/alone.h"
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/error_map.h"
+#include "mariadb/metadata_lock.h"
 #include "mariadb/server_thread.h"
 // After the other headers of the server.
 #include "events.h"
@@ -74,6 +74,7 @@ std::optional<std::set<EventName>> read_names(THD* thd) {
     if (error == 0)
       events.emplace(text_of(table->field[ET_FIELD_DB]), text_of(table->field[ET_FIELD_NAME]));
   }
+  // The scan has had its outcome, which counts.
   (void)table->file->ha_rnd_end();
   close_mysql_tables(thd);
   if (error != HA_ERR_END_OF_FILE) return std::nullopt;
@@ -85,7 +86,8 @@ LEX_CSTRING as_name(const std::string& name) { return {name.c_str(), name.size()
 // The scheduler stands still. Local statements are kept away from the event: they change the row,
 // then the queue. False: not now.
 bool read_event(THD* thd, const EventName& event) {
-  const Alone alone(thd, MDL_key::EVENT, event.first.c_str(), event.second.c_str(), kLockWaitS);
+  const MetadataLock alone(thd, MDL_EXCLUSIVE, MDL_key::EVENT, event.first.c_str(),
+                           event.second.c_str(), kLockWaitS);
   if (!alone.has_it()) return false;
   const LEX_CSTRING schema = as_name(event.first), name = as_name(event.second);
   auto element = std::make_unique<Event_queue_element>();
@@ -114,6 +116,7 @@ void read_events(THD* thd) {
 void let_go() {
   if (role == nullptr) return;
   has_role = false;
+  // It has changed nothing; the name is let go in any case.
   role->rollback().IgnoreError();
   role.reset();
 }
@@ -127,6 +130,7 @@ void try_to_get() {
   const Status locked = session->lock_name(kRole, "");
   try_at_us = monotonic_us() + kTryUs;
   if (!locked.ok()) {
+    // Likewise.
     session->rollback().IgnoreError();
     return;
   }
@@ -162,6 +166,7 @@ void look_after_events(bool changed) {
   }
   if (must_read) read_events(thread.thd());
   int error = 0;
+  // It logs why it cannot; tried again at the next look.
   if (is_wanted()) (void)Events::start(&error);
 }
 

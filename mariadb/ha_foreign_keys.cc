@@ -114,6 +114,7 @@ bool ha_strata::referenced_by_foreign_key() const noexcept {
 
 char* ha_strata::get_foreign_key_create_info() {
   char* out = nullptr;
+  // Null, which the server takes for none; the error that was reported fails the statement.
   (void)all_or_error([&] {
     const engine::TableReferences* const now = table_->references();
     if (now == nullptr || now->foreign_keys.empty()) return 0;

@@ -7,9 +7,11 @@
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/foreign_keys.h"
+#include "mariadb/freeze.h"
 #include "mariadb/object_files.h"
 #include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
+#include "mariadb/table_locks.h"
 #include "mariadb/temporary.h"
 
 namespace strata::glue {
@@ -249,31 +251,44 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
       locks_.taken = false;
       scan_.change_later(false);
       let_go_of_altered();
+      // Not when a statement under LOCK TABLES closes its table, and opens it again.
+      if (std::exchange(locked_for_all_, false) && thd->locked_tables_mode == LTM_NONE)
+        unlock_tables_for_all(connection_);
       return 0;
     }
-    if (const int error = keep_others_away(thd)) return error;
-    if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
-    if (const int error = begin_on_table()) return error;
-    if (const int error = use_server_table(connection_, table_->spec(), lock_type == F_WRLCK))
-      return error;
-    if (is_sequence() && lock_type == F_WRLCK)
-      if (const int error = prepare_sequence(thd)) return error;
-    ++connection_->tables_in_use;
-    if (lock_type == F_WRLCK && cached_ != nullptr) connection_->writes.add(cached_);
-    auto_increment_rows_left_ = 0;
-    scan_.change_later(false);
-    locks_.in_force = lock_type == F_WRLCK ? engine::LockMode::kExclusive : locks_.requested;
-    if (reads_what_is_there()) {
-      if (lock_type != F_WRLCK) locks_.in_force = engine::LockMode::kNone;
-    } else if (locks_.in_force == engine::LockMode::kNone &&
-               isolation_of(thd) == engine::Isolation::kSerializable &&
-               thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
-      locks_.in_force = engine::LockMode::kShared;
-    locks_.of_locked_tables = locks_.in_force;
-    note_isolation(thd);
-    locks_.taken = true;
-    return 0;
+    const int error = lock(thd, lock_type);
+    if (error != 0 && std::exchange(locked_for_all_, false) && thd->locked_tables_mode == LTM_NONE)
+      unlock_tables_for_all(connection_);
+    return error;
   });
+}
+
+int ha_strata::lock(THD* thd, int lock_type) {
+  if (const int error = keep_others_away(thd)) return error;
+  if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
+  if (const int error = begin_on_table()) return error;
+  if (lock_type == F_WRLCK)
+    if (const int error = ask_to_change(thd)) return error;
+  if (const int error = use_server_table(connection_, table_->spec(), lock_type == F_WRLCK))
+    return error;
+  if (is_sequence() && lock_type == F_WRLCK)
+    if (const int error = prepare_sequence(thd)) return error;
+  ++connection_->tables_in_use;
+  if (lock_type == F_WRLCK && cached_ != nullptr) connection_->writes.add(cached_);
+  auto_increment_rows_left_ = 0;
+  scan_.change_later(false);
+  locks_.in_force = lock_type == F_WRLCK ? engine::LockMode::kExclusive : locks_.requested;
+  if (reads_what_is_there()) {
+    if (lock_type != F_WRLCK) locks_.in_force = engine::LockMode::kNone;
+  } else if (locks_.in_force == engine::LockMode::kNone &&
+             isolation_of(thd) == engine::Isolation::kSerializable &&
+             thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN)) {
+    locks_.in_force = engine::LockMode::kShared;
+  }
+  locks_.of_locked_tables = locks_.in_force;
+  note_isolation(thd);
+  locks_.taken = true;
+  return 0;
 }
 
 // A statement under LOCK TABLES or inside a stored function: external_lock() was long ago.
@@ -282,6 +297,8 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
     bind(thd);
     if (const int error = keep_others_away(thd)) return error;
     if (const int error = begin_on_table()) return error;
+    if (type >= TL_WRITE_ALLOW_WRITE)
+      if (const int error = ask_to_change(thd)) return error;
     if (const int error =
             use_server_table(connection_, table_->spec(), type >= TL_WRITE_ALLOW_WRITE))
       return error;
@@ -307,11 +324,33 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
 // what a statement of this connection has let go while it waited (AG3).
 int ha_strata::keep_others_away(THD* thd) {
   if (is_temporary() || !kernel->shares_tables()) return 0;
+  unlock_tables_that_are_gone(thd, connection_);
+  if (locks_tables(thd))
+    if (const int error = lock_for_all(thd)) return error;
   if (table_->stale()) return HA_ERR_TABLE_DEF_CHANGED;  // AG4
   const MDL_ticket* const ticket = table->mdl_ticket;
   const bool altered = alters_tables(thd_sql_command(thd)) && ticket != nullptr &&
                        ticket->get_type() >= MDL_SHARED_NO_WRITE && !table_->spec().internal_name;
   return altered ? lock_name_to_alter(thd) : 0;
+}
+
+// LKT1. Like AG5, the name may have been given up meanwhile.
+int ha_strata::lock_for_all(THD* thd) {
+  if (const int error = lock_tables_for_all(thd, connection_)) return error;
+  locked_for_all_ = connection_->table_locks != nullptr;
+  return table_->stale() && locked_for_all_ && !is_the_same(connection_->table_locks.get())
+             ? HA_ERR_TABLE_DEF_CHANGED
+             : 0;
+}
+
+// AG7. The metadata lock is there, and lasts as long as the transaction.
+int ha_strata::ask_to_change(THD* thd) {
+  if (is_temporary() || !kernel->shares_tables()) return 0;
+  if (const Status may = wait_for_leave_to_change(thd); !may.ok()) return fail(may);
+  if (table_->may_be_changed() || table_->spec().internal_name) return 0;
+  const WaitShown shown(thd, "Waiting for LOCK TABLES of another server");
+  const Status may = session()->may_change(table_);
+  return may.ok() ? 0 : fail(may);
 }
 
 // AG5. Readers of this server may come again while rows are copied; those of others have to wait.
@@ -330,7 +369,7 @@ int ha_strata::lock_name_to_alter(THD* thd) {
                 .table = name,
                 .statement = thd->query_id,
                 .changes_triggers = changes_triggers(thd_sql_command(thd))});
-  set_ddl_timeout(thd, hold->session.get());
+  prepare_ddl(thd, hold->session.get());
   hold->session->begin(engine::Isolation::kReadCommitted);
   Status locked;
   {

@@ -172,6 +172,9 @@ class ha_strata final : public handler {
   int bind(THD* thd);
   int keep_others_away(THD* thd);
   int lock_name_to_alter(THD* thd);
+  int lock_for_all(THD* thd);
+  int ask_to_change(THD* thd);
+  int lock(THD* thd, int lock_type);  // external_lock() but for F_UNLCK
   bool is_the_same(engine::Session* session);
   void let_go_of_altered();
   int prepare_for_lock_tables(THD* thd, int lock_type);
@@ -227,6 +230,7 @@ class ha_strata final : public handler {
   Connection* connection_ = nullptr;
   Scan scan_;
   DsMrr_impl ds_mrr_;
+  bool locked_for_all_ = false;  // by LOCK TABLES (LKT4 in table_locks.h)
   // From store_lock() and external_lock() to the end of the statement.
   Locks locks_;
   bool keyread_ = false;

@@ -16,10 +16,10 @@
 #include "base/crc32c.h"
 #include "base/latch.h"
 #include "base/thread_name.h"
-#include "mariadb/alone.h"
 #include "mariadb/cluster.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
+#include "mariadb/metadata_lock.h"
 #include "mariadb/object_names.h"
 #include "mariadb/object_versions.h"
 #include "mariadb/paths_of_server.h"
@@ -335,8 +335,9 @@ bool ObjectFiles::apply(const std::string& key, const std::string& row) {
   const TableName name = table_of(key);
   const std::string schema = plain_name(name.schema);
   const bool of_database = is_of_options(key);
-  const Alone alone(thread.thd(), of_database ? MDL_key::SCHEMA : MDL_key::TABLE, schema.c_str(),
-                    of_database ? "" : plain_name(name.table).c_str(), kLockWaitS);
+  const MetadataLock alone(thread.thd(), MDL_EXCLUSIVE,
+                           of_database ? MDL_key::SCHEMA : MDL_key::TABLE, schema.c_str(),
+                           of_database ? "" : plain_name(name.table).c_str(), kLockWaitS);
   if (!alone.has_it()) return false;
   const Turn turn(this);
   const StatusOr<std::string> local = read_object(key);
@@ -412,11 +413,12 @@ void ObjectFiles::run() {
     while (::poll(ready, 2, kLookMs) < 0 && errno == EINTR) {
     }
     if ((ready[1].revents & POLLIN) != 0) return;
-    (void)guarded([&] {
+    const int failed = guarded([&] {
       take_events();
       look();
       return 0;
     });
+    if (failed != 0) look_at_all_ = true;  // out of memory: what was told of may be forgotten
   }
 }
 
@@ -425,6 +427,7 @@ void ObjectFiles::start() {
   stop_ = ::eventfd(0, EFD_CLOEXEC);
   starting_ = look_at_all_ = true;
   runs_ = true;
+  // Out of memory: the thread looks at everything again in a moment.
   (void)guarded([&] {
     after_power_loss_ = load_base() == Known::kBeforePowerLoss;
     base_is_saved_ = false;
@@ -438,8 +441,10 @@ void ObjectFiles::start() {
 void ObjectFiles::stop() {
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
+  // A counter with room in it: this cannot fail.
   (void)!::write(stop_, &one, sizeof one);
   thread_.join();
+  // Out of memory: what changed is found by the next start, which compares all.
   (void)guarded([&] {
     take_events();
     look();
@@ -520,6 +525,7 @@ StatusOr<bool> has_current_triggers(const TableName& table) {
 
 Status publish_triggers(engine::Session* session, const TableName& table) {
   const Status published = objects.publish(session, triggers_key(table));
+  // What is told is why; it is undone at once or in the background (engine E18).
   if (!published.ok() && session->in_transaction()) session->rollback().IgnoreError();
   return published;
 }
@@ -535,7 +541,7 @@ StatusOr<bool> has_triggers(const TableName& table) {
 
 Status publish_renamed(const TableName& table) {
   const std::unique_ptr<engine::Session> session = kernel->new_session();
-  if (current_thd != nullptr) set_ddl_timeout(current_thd, session.get());
+  if (current_thd != nullptr) prepare_ddl(current_thd, session.get());
   session->begin(engine::Isolation::kReadCommitted);
   STRATA_RETURN_IF_ERROR(session->lock_name(table.schema, table.table));
   return publish_triggers(session.get(), table);

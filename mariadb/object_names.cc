@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "mariadb/alone.h"
+#include "mariadb/metadata_lock.h"
 #include "mariadb/paths_of_server.h"
 
 namespace strata::glue {

@@ -18,6 +18,7 @@
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/foreign_keys.h"
+#include "mariadb/freeze.h"
 #include "mariadb/ha_strata.h"
 #include "mariadb/information.h"
 #include "mariadb/lock_waits.h"
@@ -102,7 +103,9 @@ handler* create_handler(handlerton* hton, TABLE_SHARE* share, MEM_ROOT* memory) 
 
 // The server has all its own parts still.
 void before_shutdown() {
+  // What is thrown is logged; stop() does the rest.
   (void)guarded([] {
+    stop_freezing();
     stop_server_tables();
     return 0;
   });
@@ -179,11 +182,15 @@ int start(void* plugin) {
       start_object_files();
     }
     replace_local_system_tables();
-    if (kernel->shares_tables()) start_server_tables();
+    if (kernel->shares_tables()) {
+      start_server_tables();
+      start_freezing();
+    }
     // Of one server only, where several write.
     if (const uint64_t folder = cluster_identity(); folder != 0 && !kernel->shares_tables())
       start_server_files(folder);
     // INSTALL PLUGIN at run time: the server's DDL recovery is over.
+    // What it cannot collect it logs, and the next start collects it.
     if (mysqld_server_started) (void)signal_ddl_recovery_done(strata_hton);
     wire(strata_hton);
     return 0;
@@ -195,6 +202,7 @@ int stop(void*) {
     if (kernel == nullptr) return 0;
     stop_adopting();
     stop_server_files();
+    stop_freezing();
     stop_server_tables();
     stop_object_files();
     stop_databases();

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/latch.h"
 #include "base/thread_name.h"
+#include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/event_role.h"
 #include "mariadb/object_versions.h"
@@ -20,7 +21,6 @@ namespace strata::glue {
 namespace {
 
 constexpr uint64_t kLookUs = 200'000;
-constexpr uint64_t kTakeOverUs = 5'000'000;  // ST2; then the statement goes on
 
 struct ServerTable {
   std::string_view name;
@@ -68,20 +68,20 @@ class ServerTables {
     if (thread_.joinable()) thread_.join();
   }
 
-  // ST2. After kTakeOverUs without: whoever changes something in spite of what is remembered here
-  // changes rows, and they count.
-  void take_over(THD* thd) {
+  // ST2. A statement that went on without would compare rows with what is remembered here.
+  Status take_over(THD* thd) {
+    const uint64_t deadline_us = monotonic_us() + ddl_timeout_us(thd);
     MutexLock lock(mutex_);
-    if (stopping_ || !mysqld_server_started) return;
+    if (stopping_ || !mysqld_server_started) return ok_status();
     const uint64_t mine = ++wanted_;
     changed_.notify_all();
-    const uint64_t deadline_us = monotonic_us() + kTakeOverUs;
-    while (done_ < mine && !stopping_ && thd_kill_level(thd) == THD_IS_NOT_KILLED) {
+    while (done_ < mine && !stopping_) {
+      if (thd_kill_level(thd) != THD_IS_NOT_KILLED) return error_interrupted();
       const uint64_t now_us = monotonic_us();
-      if (now_us >= deadline_us) break;
+      if (now_us >= deadline_us) return failed_.ok() ? error_lock_wait_timeout() : failed_;
       changed_.wait_for_us(lock, std::min(kLookUs, deadline_us - now_us));
     }
-    if (done_ < mine) stale_ |= bit(SharedKind::kAccounts) | bit(SharedKind::kServers);
+    return ok_status();
   }
 
   void rolled_back(uint32_t kinds) {
@@ -96,55 +96,64 @@ class ServerTables {
       uint64_t asked = 0;
       {
         MutexLock lock(mutex_);
-        if (!stopping_ && done_ == wanted_) changed_.wait_for_us(lock, kLookUs);
+        if (!stopping_ && (done_ == wanted_ || !failed_.ok())) changed_.wait_for_us(lock, kLookUs);
         if (stopping_) break;
         asked = wanted_;
       }
       if (mysqld_server_started) {
+        Status looked = error_peer_down("out of memory");
+        // What it throws is that.
         (void)guarded([&] {
-          look();
+          looked = look();
           return 0;
         });
-      }
-      {
         const MutexLock lock(mutex_);
-        done_ = asked;
+        failed_ = looked;
+        if (looked.ok()) done_ = asked;
       }
       changed_.notify_all();
       if (mysqld_server_started) {
+        // Out of memory: it is looked at again in a moment.
         (void)guarded([&] {
           look_after_events(std::exchange(events_changed_, false));
           return 0;
         });
       }
     }
+    // Out of memory: the role goes with the server.
     (void)guarded([&] {
       leave_event_role();
       return 0;
     });
   }
 
-  // ST3
-  void look() {
-    const auto versions = all_versions();
-    if (!versions.ok()) return;  // the next time
+  // ST3. What fails is tried again the next time.
+  Status look() {
+    STRATA_ASSIGN_OR_RETURN(const auto versions, all_versions());
     uint32_t stale = 0;
     {
       const MutexLock lock(mutex_);
       stale = std::exchange(stale_, 0);
     }
     for (size_t i = 0; i < kSharedKinds; ++i) {
-      if ((*versions)[i] == seen_[i]) continue;
+      if (versions[i] == seen_[i]) continue;
       // Its own it has in its memory, and what came before it had taken over (ST2).
-      if (!is_own_version((*versions)[i]) || !is_remembered(static_cast<SharedKind>(i)))
+      if (!is_own_version(versions[i]) || !is_remembered(static_cast<SharedKind>(i)))
         stale |= 1u << i;
-      seen_[i] = (*versions)[i];
+      seen_[i] = versions[i];
     }
+    Status status;
     for (size_t i = 0; i < kSharedKinds; ++i) {
       if ((stale & 1u << i) == 0 || read_again(static_cast<SharedKind>(i))) continue;
+      status = error_peer_down(
+          "the accounts, or foreign servers, that other servers have changed cannot be read; the "
+          "server's log says why; to do: see that the tables of mysql are as they should be, then "
+          "try "
+          "again");
       const MutexLock lock(mutex_);
       stale_ |= 1u << i;
     }
+    return status;
   }
 
   // False: it could not be read.
@@ -180,6 +189,7 @@ class ServerTables {
   CondVar changed_;
   bool stopping_ = true;            // mutex_
   uint64_t wanted_ = 0, done_ = 0;  // mutex_: looks
+  Status failed_;                   // mutex_: the last one
   uint32_t stale_ = 0;              // mutex_: kinds
   // Of the thread:
   std::array<std::string, kSharedKinds> seen_;
@@ -208,8 +218,12 @@ int use_server_table(Connection* connection, const engine::TableSpec& table, boo
   }
   connection->server_tables |= bit(*kind);
   // Once: nobody else changes them before this statement has ended.
-  if (is_remembered(*kind) && std::exchange(connection->took_over, thd->query_id) != thd->query_id)
-    tables.take_over(thd);
+  if (!is_remembered(*kind) || connection->took_over == thd->query_id) return 0;
+  if (const Status taken = tables.take_over(thd); !taken.ok()) {
+    if (server_has_no_text(taken)) tell_client(taken);
+    return handler_error(taken, thd);
+  }
+  connection->took_over = thd->query_id;
   return 0;
 }
 

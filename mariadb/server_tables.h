@@ -6,7 +6,8 @@
 //        transaction: the rows and the note are there together, or neither is. So these statements
 //        come one after the other in the whole cluster.
 //   ST2  Before it reads the first row this server has taken over what others had changed: GRANT
-//        and the like compare rows with what the server remembers.
+//        and the like compare rows with what the server remembers. What cannot be taken over is
+//        tried again for as long as a statement waits for other servers; then the statement fails.
 //   ST3  Each server looks for notes of others each kLookUs, and has the server read the tables
 //        again, as FLUSH PRIVILEGES does. What could not be read is tried again at the next look.
 //   ST4  What a statement has changed in the server's memory, and was rolled back, is read again.

@@ -2,6 +2,7 @@
 #include "mariadb/connection.h"
 #include "mariadb/coordinator.h"
 #include "mariadb/error_map.h"
+#include "mariadb/freeze.h"
 
 namespace strata::glue {
 namespace {
@@ -16,6 +17,12 @@ int xa_error(const Status& status) {
   if (status.ok()) return kXaOk;
   if (is_not_found(status)) return kXaUnknownXid;
   (void)handler_error(status, nullptr);
+  // The server looks at what was reported, not at what is returned: without this XA COMMIT would
+  // say that it has worked, and forget the transaction.
+  if (THD* const thd = current_thd; thd != nullptr && mysqld_server_started && !thd->is_error()) {
+    tell_client(status);
+    if (!thd->is_error()) my_error(ER_XAER_RMERR, MYF(0));
+  }
   return kXaUnavailable;
 }
 
@@ -82,6 +89,11 @@ int recover(handlerton*, XID* list, uint length) {
 int commit_by_xid(handlerton*, XID* xid) {
   int result = kXaResourceManagerError;
   (void)guarded([&] {
+    if (THD* const thd = current_thd; thd != nullptr)
+      if (const Status may = wait_for_leave_to_change(thd); !may.ok()) {
+        result = xa_error(may);
+        return 0;
+      }
     result = xa_error(kernel->commit_by_xid(stored_xid_of(*xid)));
     return 0;
   });

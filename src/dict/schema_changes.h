@@ -7,6 +7,9 @@
 //              table that was used before asks nobody
 //   exclusive  of one node, for a statement that changes the definition, from before its first look
 //              at the table until its change is published or undone
+//   shared     of any number of nodes, each for as long as its statements say; nobody else uses the
+//              name meanwhile. Only of names that are a right, not a table's (engine: the right to
+//              change the rows of one); such a name is never locked exclusively
 //
 //   MW15  A node remembers something of a table (that it exists, that it does not, its definition,
 //         what it has found in the dictionary of it) only while it holds `use` or `exclusive`. It
@@ -55,7 +58,9 @@ class SchemaChanges {
   // use() waits for what comes of that. No latch, no row lock's queue and no mutex held.
   virtual Status use(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) = 0;
   virtual Status lock(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) = 0;
-  // The exclusive lock becomes `use`.
+  // Any number of threads of the node; each unlocks it.
+  virtual Status share(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) = 0;
+  // The exclusive lock becomes `use`; of a shared one, with the node's last, nothing is left.
   virtual void unlock(NodeId node, Bytes name) noexcept = 0;
   // After the drop is durable, on the node that made it, which has left the space already. OK: so
   // have all others. Blocks. Errors: kUnavailable; try again.

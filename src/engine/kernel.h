@@ -144,6 +144,11 @@ class Table : public std::enable_shared_from_this<Table> {
   // Whether the definition was dropped or replaced since (stale handle): the caller reopens.
   [[nodiscard]] bool stale() const noexcept { return stale_.load(std::memory_order_acquire); }
 
+  // Session::may_change() would ask nobody.
+  [[nodiscard]] bool may_be_changed() const noexcept {
+    return may_change_.load(std::memory_order_acquire);
+  }
+
   // Valid as long as the table. Null: it has no foreign keys, and nobody refers to it.
   [[nodiscard]] const TableReferences* references() const noexcept {
     return references_.load(std::memory_order_acquire);
@@ -163,6 +168,8 @@ class Table : public std::enable_shared_from_this<Table> {
   TableSpec spec_;
   std::shared_ptr<ReservedNumbers> numbers_;  // with several nodes, instead of auto_increment_
   std::atomic<bool> stale_{false};
+  // This node may change rows, as far as other nodes are concerned (Session::may_change()).
+  std::atomic<bool> may_change_{false};
   std::atomic<uint64_t> auto_increment_{1};
   std::atomic<uint64_t> row_id_{1};
   std::atomic<int64_t> rows_{0};
@@ -354,6 +361,18 @@ class Session {
   // whoever knew the table before sees by stale() whether it has changed. Else nothing. Also of a
   // name without a table. kDeadlineExceeded, kCancelled, kUnavailable.
   Status lock_name(Bytes schema, Bytes name);
+  // With several nodes: what `lender` has locked by lock_name() this session has, too; the lender
+  // keeps it. Null: nobody. The lender outlives the transactions of this session.
+  void borrow_names(const Session* lender) noexcept;
+  // With several nodes, before this transaction changes rows of the table: no other node keeps them
+  // still (keep_rows_still()). Asks nobody if this node may still change them. Until it
+  // ends, or for as long as whatever stands above the kernel (TableUsers) keeps give_up() waiting.
+  // kDeadlineExceeded, kCancelled, kUnavailable.
+  Status may_change(const TableRef& table);
+  // With several nodes: no other one changes rows of the table until this transaction ends; it has
+  // waited for transactions of others that have. Any number of nodes may do so at once. This node's
+  // own are the caller's affair. Errors as above.
+  Status keep_rows_still(Bytes schema, Bytes name);
   // Latest committed table of that name, or this session's own uncommitted one. kNotFound.
   StatusOr<TableRef> open_table(Bytes schema, Bytes name);
   // Journal of an ALTER by copy, kept in the dictionary (key -> value), for the glue's DDL

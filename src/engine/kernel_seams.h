@@ -32,6 +32,12 @@ class AnswerGuard {
   }
 };
 
+// The right to change the rows of a table is a name of its own beside the table's. Its holders may
+// change rows; the name is shared by whoever keeps them still (Session::keep_rows_still()).
+std::string right_to_change(const std::string& table_key);
+// The other way; empty: `name` is no such right.
+Bytes table_of_right(Bytes name);
+
 // What stands above the kernel and remembers tables by itself (a server's definitions and open
 // tables), where several nodes change them. Thread-safe.
 class TableUsers {
@@ -41,6 +47,8 @@ class TableUsers {
   // above uses the table or begins to, calls `forget`, once at most, with the time that is left,
   // and if that is OK forgets the table as well. In a thread that may block. kDeadlineExceeded: it
   // is in use, and stays as it was; what `forget` says.
+  // Of a right to change rows: sees to it that nobody above changes rows of the table while that
+  // is called; who does so later asks for the right anew (Session::may_change()).
   using Forget = std::function<Status(uint64_t timeout_us)>;
   virtual Status give_up(Bytes name, uint64_t timeout_us, const Forget& forget) = 0;
   // Around the wait of a session for the exclusive lock, in its thread. Whoever keeps everybody

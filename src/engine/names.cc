@@ -1,5 +1,8 @@
 // Names of tables between nodes (SchemaChanges): what this node knows of a table it knows under a
 // lock on its name, and forgets before it gives that up (MW15).
+//   MW22  A node changes rows of a table only while it uses the name that is the right to do so
+//         (right_to_change()). Before it gives that up its transactions that have changed the table
+//         have ended: whoever shares the name has all rows as they are committed.
 #include <algorithm>
 
 #include "base/assert.h"
@@ -36,8 +39,11 @@ Status KernelImpl::lock_name(Session::Impl* session, const std::string& key) {
   return ok_status();
 }
 
+// Likewise, where several nodes change tables, no other one keeps its rows still (MW22).
 // FK9: until the transaction ends nobody replaces the table, or begins to copy it.
 Status KernelImpl::use_for_cascade(Session::Impl* session, const std::string& key) {
+  if (seams.schema != nullptr)
+    STRATA_RETURN_IF_ERROR(use_name(session, right_to_change(key), false));
   CondVarSleep sleep(&tables_mutex, &names_changed);
   const WaitInterrupt::Asleep asleep(session->session->wait_interrupt(), &sleep);
   const MutexLock lock(tables_mutex);
@@ -94,12 +100,42 @@ void KernelImpl::give_up_copy(Table* copy) {
 // for anybody's work: shorter timeouts than this (NOWAIT) mean others' work only (MW15).
 constexpr uint64_t kAskOthersUs = 1'000'000;
 
+// One NUL would be the end of a schema's name before a table that is called so.
+constexpr std::string_view kRightToChange("\0\0rows", 6);
+
+std::string right_to_change(const std::string& table_key) {
+  return table_key + std::string(kRightToChange);
+}
+
+Bytes table_of_right(Bytes key) {
+  return key.ends_with(kRightToChange) ? key.substr(0, key.size() - kRightToChange.size())
+                                       : Bytes();
+}
+
+// Blocks.
+Status KernelImpl::ask_for_name(const std::string& key, bool exclusive, uint64_t left_us,
+                                WaitInterrupt* interrupt) {
+  const NodeId node{options.node};
+  if (!exclusive) return seams.schema->use(node, key, left_us, interrupt);
+  if (seams.above != nullptr) seams.above->begins_to_wait(key);
+  const Status status = seams.schema->lock(node, key, left_us, interrupt);
+  if (seams.above != nullptr) seams.above->has_waited(key);
+  return status;
+}
+
 // Until the transaction ends. The table map tells the truth about the name from here on.
 Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool exclusive) {
   if (seams.schema == nullptr) return exclusive ? lock_name(session, key) : ok_status();
   const auto used = session->used_names.find(key);
   const bool counted = used != session->used_names.end();
   if (counted && (used->second || !exclusive)) return ok_status();
+  if (const Session::Impl* const lender = session->lender; exclusive && lender != nullptr) {
+    const auto lent = lender->used_names.find(key);
+    if (lent != lender->used_names.end() && lent->second) {
+      if (counted) return ok_status();
+      exclusive = false;  // it has it beside
+    }
+  }
   const NodeId node{options.node};
   const uint64_t deadline_us =
       monotonic_us() + std::max(session->lock_wait_timeout_us, kAskOthersUs);
@@ -127,10 +163,7 @@ Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool
   }
   const uint64_t now_us = monotonic_us();
   const uint64_t left_us = now_us < deadline_us ? deadline_us - now_us : 0;
-  if (exclusive && seams.above != nullptr) seams.above->begins_to_wait(key);
-  Status status = exclusive ? seams.schema->lock(node, key, left_us, interrupt)
-                            : seams.schema->use(node, key, left_us, interrupt);
-  if (exclusive && seams.above != nullptr) seams.above->has_waited(key);
+  Status status = ask_for_name(key, exclusive, left_us, interrupt);
   const bool locked = status.ok();
   TableRef table;
   bool known = false;
@@ -140,7 +173,7 @@ Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool
       const auto it = names.find(key);
       known = it != names.end() && it->second.known;
     }
-    if (!known) {
+    if (!known && table_of_right(key).empty()) {
       StatusOr<TableRef> loaded = load_table(key);
       if (loaded.ok())
         table = *std::move(loaded);
@@ -200,6 +233,7 @@ void KernelImpl::release_names(Session::Impl* session) noexcept {
   {
     const MutexLock lock(tables_mutex);
     for (const auto& [key, exclusive] : session->used_names) {
+      if (exclusive && !table_of_right(key).empty()) continue;  // nothing is known by it
       Name& name = names[key];
       STRATA_ASSERT(name.users != 0 && name.known);
       --name.users;
@@ -244,7 +278,8 @@ Status KernelImpl::forget(Bytes name, uint64_t timeout_us) {
     const auto it = names.find(name);
     return it == names.end() || it->second.users == 0;
   });
-  const auto found = tables.find(name);
+  const Bytes of_right = table_of_right(name);  // of this table
+  const auto found = tables.find(of_right.empty() ? name : of_right);
   const TableRef table = found == tables.end() ? nullptr : found->second;
   if (unused && table != nullptr) {
     lock.unlock();  // nobody begins to use it
@@ -257,7 +292,9 @@ Status KernelImpl::forget(Bytes name, uint64_t timeout_us) {
     names_changed.notify_all();
     return error_lock_wait_timeout();
   }
-  if (table != nullptr) {
+  if (!of_right.empty()) {
+    no_more_changes(of_right);
+  } else if (table != nullptr) {
     table->stale_.store(true, std::memory_order_release);
     const auto still = tables.find(name);
     if (still != tables.end() && still->second == table) tables.erase(still);
@@ -266,6 +303,40 @@ Status KernelImpl::forget(Bytes name, uint64_t timeout_us) {
   if (it != names.end() && it->second.users == 0) names.erase(it);
   lock.unlock();
   names_changed.notify_all();
+  return ok_status();
+}
+
+// Of the table as it is now: another one may have taken its place meanwhile.
+void KernelImpl::no_more_changes(Bytes key) {
+  const auto found = tables.find(key);
+  if (found != tables.end()) found->second->may_change_.store(false, std::memory_order_release);
+}
+
+void Session::borrow_names(const Session* lender) noexcept {
+  impl_->lender = lender == nullptr ? nullptr : lender->impl_.get();
+}
+
+Status Session::may_change(const TableRef& table) {
+  KernelImpl* const kernel = impl_->kernel;
+  if (kernel->seams.schema == nullptr || table->may_change_.load(std::memory_order_acquire))
+    return ok_status();
+  const std::string key = table_key(table->spec().schema, table->spec().name);
+  STRATA_RETURN_IF_ERROR(kernel->use_name(impl_.get(), right_to_change(key), false));
+  // Without anybody above each transaction counts by itself.
+  if (kernel->seams.above != nullptr) table->may_change_.store(true, std::memory_order_release);
+  return ok_status();
+}
+
+Status Session::keep_rows_still(Bytes schema, Bytes name) {
+  STRATA_ASSERT(impl_->trx->started);
+  KernelImpl* const kernel = impl_->kernel;
+  if (!kernel->shares_tables()) return ok_status();
+  const std::string right = right_to_change(table_key(schema, name));
+  if (impl_->used_names.find(right) != impl_->used_names.end()) return ok_status();
+  STRATA_RETURN_IF_ERROR(kernel->seams.schema->share(
+      NodeId{kernel->options.node}, right, std::max(impl_->lock_wait_timeout_us, kAskOthersUs),
+      wait_interrupt()));
+  impl_->used_names.emplace(right, true);
   return ok_status();
 }
 

@@ -11,8 +11,9 @@
 
 namespace strata::proto {
 
-// The values between are for modes that let readers go on (S, A), which nobody asks for yet.
-enum class NameMode : uint8_t { kNone = 0, kUse = 1, kExclusive = 4 };
+// kShared: of servers that nobody who uses the name is wanted beside; any number of them. The value
+// between is for a mode of one server that lets readers go on (A), which nobody asks for yet.
+enum class NameMode : uint8_t { kNone = 0, kUse = 1, kShared = 2, kExclusive = 4 };
 
 using NameCaller = PageCaller;
 
@@ -40,7 +41,7 @@ struct NameGiveUp {
 };
 
 // Server: of this grant it has so much left. An exclusive grant of which kUse is left is one to use
-// the name from then on, and the only one that the server has.
+// the name from then on, and the only one that the server has. Of a shared one nothing is left.
 struct NameReport {
   std::string name = {};
   uint64_t number = 0;

@@ -26,7 +26,8 @@ void append_mode(std::string* out, NameMode mode) { append_u8(out, static_cast<u
 bool read_mode(ByteReader* in, NameMode* mode) {
   const uint8_t value = in->u8();
   *mode = static_cast<NameMode>(value);
-  return *mode == NameMode::kNone || *mode == NameMode::kUse || *mode == NameMode::kExclusive;
+  return *mode == NameMode::kNone || *mode == NameMode::kUse || *mode == NameMode::kShared ||
+         *mode == NameMode::kExclusive;
 }
 
 void append_ask(std::string* out, const NameAsk& ask) {
@@ -51,7 +52,7 @@ bool read_report(ByteReader* in, NameReport* report) {
   const bool fits = read_text(in, kNameBytesMax, &report->name);
   report->number = in->u64();
   return fits && read_mode(in, &report->keeps) && report->number != 0 &&
-         report->keeps != NameMode::kExclusive;
+         (report->keeps == NameMode::kNone || report->keeps == NameMode::kUse);
 }
 
 void append_grant(std::string* out, const NameGrant& grant) {

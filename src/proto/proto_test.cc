@@ -375,7 +375,10 @@ class FusionMessages : public Messages {
       out.floor.scanned_to.push_back({StreamId{static_cast<uint32_t>(n)}, lsn()});
     return out;
   }
-  NameMode name_mode() { return rng_.one_in(2) ? NameMode::kUse : NameMode::kExclusive; }
+  NameMode name_mode() {
+    if (rng_.one_in(3)) return NameMode::kShared;
+    return rng_.one_in(2) ? NameMode::kUse : NameMode::kExclusive;
+  }
   NameNews name_news() {
     NameNews news;
     for (uint64_t n = rng_.below(3); n > 0; --n) {
@@ -550,7 +553,7 @@ void expect_names_refused(const PageCaller& who) {
   EXPECT_FALSE(asked(ask, 0)) << "no name";
   EXPECT_FALSE(asked({ask.name + "n", NameMode::kUse, 1}));
   EXPECT_FALSE(asked({"n", NameMode::kUse, 0}));
-  EXPECT_FALSE(asked({"n", static_cast<NameMode>(2), 1})) << "nobody asks for that yet";
+  EXPECT_FALSE(asked({"n", static_cast<NameMode>(3), 1})) << "nobody asks for that yet";
   const auto reported = [&](const NameReport& one, size_t count = 1) {
     return decode_report_names(encode(ReportNamesRequest{who, std::vector<NameReport>(count, one)}))
         .ok();
@@ -559,6 +562,7 @@ void expect_names_refused(const PageCaller& who) {
   EXPECT_FALSE(reported({"n", 1, NameMode::kUse}, kFusionNamesMax + 1));
   EXPECT_FALSE(reported({"n", 0, NameMode::kUse}));
   EXPECT_FALSE(reported({"n", 1, NameMode::kExclusive})) << "that is no report of an end";
+  EXPECT_FALSE(reported({"n", 1, NameMode::kShared}));
   EXPECT_FALSE(decode_left_spaces(encode(LeftSpacesRequest{who, {}})).ok());
   EXPECT_FALSE(
       decode_left_spaces(encode(LeftSpacesRequest{who, std::vector<SpaceId>(kFusionSpacesMax + 1)}))

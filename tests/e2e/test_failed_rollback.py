@@ -167,6 +167,36 @@ def test_what_the_binary_log_has_is_committed(data: Path, nth: int) -> None:
     assert server.stop()
 
 
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_prepared_transaction_whose_end_fails_stays_prepared_and_the_client_is_told(data: Path, end: str) -> None:
+    """Of a connection that has left: any other one may end it."""
+    make_table(data)
+    points = data.parent / "fault-points"
+    points.unlink(missing_ok=True)
+    server = start(data, None, STRATA_FAULT_FILE=str(points))
+    with client(server) as connection:
+        for statement in ("XA START 'x'", "INSERT INTO t VALUES (3, 0)", "XA END 'x'", "XA PREPARE 'x'"):
+            run(connection, statement)
+    with client(server) as connection:
+        assert wait_until(lambda: run(connection, "XA RECOVER") != (), 30)
+        armed = points.with_suffix(".new")
+        armed.write_text("commit_before_log:1:error\n" if end == "COMMIT" else "rollback_half:1:error\n")
+        armed.rename(points)
+        if end == "COMMIT":
+            code, message = error_of(connection, f"XA {end} 'x'")
+            assert code in (1296, 1297, 1399, 4060), (code, message)
+            assert len(run(connection, "XA RECOVER")) == 1
+        points.unlink()
+        run(connection, f"XA {end} 'x'")
+        assert run(connection, "XA RECOVER") == ()
+        after = [*BEFORE, (3, 0)] if end == "COMMIT" else BEFORE
+        assert wait_until(lambda: rows(server) == after, 30)
+    server.kill()
+    server = start(data)
+    assert rows(server) == after
+    assert server.stop()
+
+
 def status_code(data: Path) -> tuple[int, str]:
     command = [str(paths.ROOT / "strata"), "status", "--data", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=paths.ROOT, timeout=60)

@@ -9,10 +9,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pymysql
 import pytest
+from fusion_clients import LOCK_WAIT_TIMEOUT, Behind, Client, drop_all, has_database
 from fusion_cluster import DEADLINE_S, Several
 from pausing import pause
 from strata_cli import paths
@@ -20,62 +20,8 @@ from strata_cli.server import Server
 from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "fusion-ddl"
-LOCK_WAIT_TIMEOUT, DEADLOCK, DEFINITION_CHANGED = 1205, 1213, 1412
+DEADLOCK, DEFINITION_CHANGED = 1213, 1412
 NO_SUCH_TABLE, UNKNOWN_DATABASE, TABLE_EXISTS = 1146, 1049, 1050
-Rows = list[tuple[Any, ...]]
-
-
-class Client:
-    """One connection, in autocommit unless told otherwise."""
-
-    def __init__(self, server: Server) -> None:
-        self._connection = server.connect(autocommit=True, database="test")
-
-    def run(self, *statements: str) -> Rows:
-        rows: Rows = []
-        with self._connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-                rows = list(cursor.fetchall())
-        return rows
-
-    def error_of(self, statement: str) -> int:
-        with pytest.raises(pymysql.MySQLError) as failure:
-            self.run(statement)
-        return int(failure.value.args[0])
-
-    def number(self) -> int:
-        return int(self.run("SELECT CONNECTION_ID()")[0][0])
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class Behind(threading.Thread):
-    """A statement in a thread; the error's number, or its rows."""
-
-    def __init__(self, client: Client, *statements: str) -> None:
-        super().__init__(daemon=True)
-        self._client, self._statements = client, statements
-        self.error = 0
-        self.rows: Rows = []
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.rows = self._client.run(*self._statements)
-        except pymysql.MySQLError as error:
-            self.error = int(error.args[0])
-
-    def is_waiting(self) -> bool:
-        self.join(1.0)
-        return self.is_alive()
-
-    def ended(self, error: int = 0) -> Rows:
-        self.join(DEADLINE_S)
-        assert not self.is_alive(), self._statements
-        assert self.error == error, self._statements
-        return self.rows
 
 
 def has_begun(server: Server, statement: str) -> bool:
@@ -109,18 +55,6 @@ def clients(cluster: Several, request: pytest.FixtureRequest) -> Iterator[Callab
     for client in made:
         client.close()
     drop_all(cluster.servers[0])
-
-
-def has_database(server: Server, name: str = "test") -> bool:
-    return server.query(f"SHOW DATABASES LIKE '{name}'") == [(name,)]
-
-
-def drop_all(server: Server) -> None:
-    connection = Client(server)
-    connection.run("SET foreign_key_checks = 0", "SET lock_wait_timeout = 20")
-    for table, kind in connection.run("SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'test'"):
-        connection.run(f"DROP {'SEQUENCE' if kind == 'SEQUENCE' else 'TABLE'} test.`{table}`")
-    connection.close()
 
 
 Connect = Callable[[int], Client]
@@ -259,11 +193,13 @@ def test_handler_and_lock_tables_are_waited_for(clients: Connect) -> None:
     assert one.run("SHOW COLUMNS FROM t")[-1][0] == "b"
     two.run("LOCK TABLES t WRITE", "DROP TABLE t", "UNLOCK TABLES")
     assert one.error_of("SELECT * FROM t") == NO_SUCH_TABLE
-    # Reading stopped on one server does not stop the others.
-    one.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=STRATA")
+    # So does a server that keeps all others still.
+    one.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=STRATA", "SET lock_wait_timeout = 100")
     two.run("SELECT * FROM t", "FLUSH TABLES WITH READ LOCK")
-    one.run("SET lock_wait_timeout = 100", "ALTER TABLE t ADD COLUMN b INT")
+    altering = Behind(one, "ALTER TABLE t ADD COLUMN b INT")
+    assert altering.is_waiting()
     two.run("UNLOCK TABLES")
+    altering.ended()
     assert two.run("SHOW COLUMNS FROM t")[-1][0] == "b"
 
 

@@ -251,6 +251,29 @@ def test_users_and_rights(servers: list[Server]) -> None:
         becomes(server, "SELECT user FROM mysql.global_priv WHERE user = 'carla'", [])
 
 
+def test_accounts_that_cannot_be_read_keep_statements_from_going_on(servers: list[Server]) -> None:
+    """What another server has changed cannot be taken over for a while: GRANT and the like wait, and then fail."""
+    one, two = servers[:2]
+    run(one, "RENAME TABLE mysql.db TO mysql.away")
+    try:
+        run(one, "UPDATE mysql.global_priv SET user = user")
+        began = time.monotonic()
+        said = "CREATE SERVER far FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1')"
+        with pytest.raises(
+            pymysql.MySQLError, match="accounts, or foreign servers, that other servers have changed cannot be read"
+        ):
+            run(two, "SET lock_wait_timeout = 3", said)
+        assert 2 < time.monotonic() - began < 60
+        assert run(two, "SELECT COUNT(*) FROM mysql.servers") == [(0,)]
+        run(two, "CREATE TABLE shop.t (a INT) ENGINE=STRATA", "INSERT INTO shop.t VALUES (1)")
+    finally:
+        run(one, "RENAME TABLE mysql.away TO mysql.db")
+    run(two, "SET lock_wait_timeout = 100", said)
+    run(two, "DROP SERVER far", "CREATE USER later IDENTIFIED BY 'p'")
+    may_soon(one, "later", "p", "SELECT 1")
+    run(one, "DROP USER later")
+
+
 def test_options_of_databases(servers: list[Server]) -> None:
     one, two = servers[:2]
     run(one, "ALTER DATABASE shop CHARACTER SET latin1 COMMENT 'cheap'")

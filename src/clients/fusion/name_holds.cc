@@ -41,8 +41,7 @@ bool NameHolds::acquire(Request* request, uint64_t now_us) {
     hold.waiting.push_back(request);
     has_work = settle(it, now_us, &answered);
   }
-  STRATA_ASSERT(answered.empty());  // nothing was granted
-  finish(has_work, answered);
+  finish(has_work, answered);  // this one at most: others of this server have it shared
   return false;
 }
 
@@ -69,8 +68,8 @@ void NameHolds::unlock(Bytes name, uint64_t now_us) {
   {
     const MutexLock lock(mutex_);
     const auto it = holds_.find(std::string(name));
-    if (it == holds_.end() || !it->second.exclusive_taken) return;  // end() was called
-    it->second.exclusive_taken = false;
+    if (it == holds_.end() || it->second.takers == 0) return;  // end() was called
+    if (--it->second.takers != 0) return;
     release_exclusive(&it->second, it->first);
     settle(it, now_us, &answered);
     has_work = true;
@@ -79,29 +78,37 @@ void NameHolds::unlock(Bytes name, uint64_t now_us) {
 }
 
 void NameHolds::release_exclusive(Hold* hold, const std::string& name) {
+  if (std::exchange(hold->shared, false)) {
+    hold->refused = std::max(hold->refused, hold->exclusive);
+    reports_.push_back({name, std::exchange(hold->exclusive, 0), NameMode::kNone});
+    return;
+  }
   reports_.push_back({name, hold->exclusive, NameMode::kUse});
   hold->use = std::exchange(hold->exclusive, 0);
   hold->wanted_back = false;  // that was the one before
 }
 
-bool NameHolds::waits(const Hold& hold, NameMode mode) noexcept {
-  return std::any_of(hold.waiting.begin(), hold.waiting.end(),
-                     [mode](const Request* request) { return request->mode == mode; });
+// Null: nobody.
+const NameHolds::Request* NameHolds::first_waiting(const Hold& hold, bool for_use) noexcept {
+  const auto at = std::find_if(
+      hold.waiting.begin(), hold.waiting.end(),
+      [=](const Request* request) { return (request->mode == NameMode::kUse) == for_use; });
+  return at == hold.waiting.end() ? nullptr : *at;
 }
 
 void NameHolds::answer(Hold* hold, const std::string& name, Answered* answered) {
   if (hold->giving_up) return;  // FC36
-  if (hold->exclusive != 0 && !hold->exclusive_taken) {
-    const auto first =
-        std::find_if(hold->waiting.begin(), hold->waiting.end(),
-                     [](const Request* request) { return request->mode == NameMode::kExclusive; });
-    if (first != hold->waiting.end()) {
-      hold->exclusive_taken = true;
-      answered->push_back(*first);
-      hold->waiting.erase(first);
-    } else {
-      release_exclusive(hold, name);  // FC37
+  if (hold->exclusive != 0) {
+    const NameMode mode = hold->shared ? NameMode::kShared : NameMode::kExclusive;
+    for (auto at = hold->waiting.begin();
+         at != hold->waiting.end() && (hold->shared || hold->takers == 0);) {
+      const auto request = at++;
+      if ((*request)->mode != mode) continue;
+      ++hold->takers;
+      answered->push_back(*request);
+      hold->waiting.erase(request);
     }
+    if (hold->takers == 0) release_exclusive(hold, name);  // FC37
   }
   if (!may_use(*hold)) return;
   for (auto at = hold->waiting.begin(); at != hold->waiting.end();) {
@@ -129,20 +136,24 @@ bool NameHolds::settle(Holds::iterator it, uint64_t now_us, Answered* answered) 
   const std::string& name = it->first;
   const size_t asks = asks_.size(), reports = reports_.size();
   answer(&hold, name, answered);
-  const bool wants_exclusive = waits(hold, NameMode::kExclusive);
-  if (!wants_exclusive && hold.exclusive_ask != 0) take_back(name, &hold.exclusive_ask);
-  if (wants_exclusive && hold.exclusive == 0 && hold.exclusive_ask == 0)
-    ask(&hold, name, NameMode::kExclusive, &hold.exclusive_ask, now_us);
+  const Request* const strong = first_waiting(hold, false);
+  if (strong == nullptr && hold.exclusive_ask != 0) take_back(name, &hold.exclusive_ask);
+  if (strong != nullptr && hold.exclusive == 0 && hold.exclusive_ask == 0) {
+    hold.strong_mode = strong->mode;
+    ask(&hold, name, strong->mode, &hold.exclusive_ask, now_us);
+  }
   // Whoever waits to use it has it with the exclusive grant, too.
-  const bool wants_use = waits(hold, NameMode::kUse) && hold.use == 0 && hold.exclusive == 0;
+  const bool wants_use =
+      first_waiting(hold, true) != nullptr && hold.use == 0 && (hold.exclusive == 0 || hold.shared);
   if (!wants_use && hold.use_ask != 0) take_back(name, &hold.use_ask);
-  if (wants_use && hold.use_ask == 0 && hold.exclusive_ask == 0)
+  if (wants_use && hold.use_ask == 0 &&
+      (hold.exclusive_ask == 0 || hold.strong_mode == NameMode::kShared))
     ask(&hold, name, NameMode::kUse, &hold.use_ask, now_us);
   if (hold.use_ask != 0 || hold.exclusive_ask != 0 || hold.wanted_back)
     unsettled_.insert(name);
   else
     unsettled_.erase(name);
-  const bool to_give_up = hold.wanted_back && hold.use != 0 && hold.exclusive == 0;
+  const bool to_give_up = hold.wanted_back && hold.use != 0 && (hold.exclusive == 0 || hold.shared);
   if (to_give_up && !hold.giving_up && !hold.listed && now_us >= hold.try_at_us) {
     hold.listed = true;
     ready_.push_back(name);
@@ -167,7 +178,7 @@ void NameHolds::say_not_held(const std::string& name, uint64_t number, Hold* hol
   if (hold->use_ask != 0 && (ask == 0 || ask == hold->use_ask))
     asks_.push_back({name, NameMode::kUse, hold->use_ask});
   if (hold->exclusive_ask != 0 && (ask == 0 || ask == hold->exclusive_ask))
-    asks_.push_back({name, NameMode::kExclusive, hold->exclusive_ask});
+    asks_.push_back({name, hold->strong_mode, hold->exclusive_ask});
 }
 
 void NameHolds::granted(const NameGrant& grant, uint64_t now_us) {
@@ -178,13 +189,15 @@ void NameHolds::granted(const NameGrant& grant, uint64_t now_us) {
     if (end_.has_value()) return;
     const auto it = holds_.find(grant.name);
     Hold* const hold = it == holds_.end() ? nullptr : &it->second;
-    const bool exclusive = grant.mode == NameMode::kExclusive;
+    const bool exclusive = grant.mode != NameMode::kUse;
     const bool awaited = hold != nullptr && grant.number > hold->refused && grant.ask != 0 &&
-                         grant.ask == (exclusive ? hold->exclusive_ask : hold->use_ask);
+                         grant.ask == (exclusive ? hold->exclusive_ask : hold->use_ask) &&
+                         (!exclusive || grant.mode == hold->strong_mode);
     if (awaited) {
       ++counters_.grants;
       if (exclusive) {
         hold->exclusive = grant.number;
+        hold->shared = grant.mode == NameMode::kShared;
         hold->exclusive_ask = 0;
       } else {
         hold->use = grant.number;
@@ -213,7 +226,7 @@ void NameHolds::asked_back(const NameGiveUp& give_up) {
       if (give_up.mode == NameMode::kExclusive) {  // it has become one to use it: that was lost
         reports_.push_back({give_up.name, give_up.number, NameMode::kUse});
         has_work = true;
-      } else if (!hold->wanted_back) {
+      } else if (hold->wanted_again = true; !hold->wanted_back) {
         hold->wanted_back = true;
         hold->try_at_us = 0;
         Answered answered;
@@ -256,7 +269,9 @@ std::optional<std::string> NameHolds::take_ready() {
     if (it == holds_.end()) continue;
     Hold& hold = it->second;
     hold.listed = false;
-    if (!hold.wanted_back || hold.use == 0 || hold.exclusive != 0 || hold.giving_up) continue;
+    if (!hold.wanted_back || hold.use == 0 || (hold.exclusive != 0 && !hold.shared) ||
+        hold.giving_up)
+      continue;
     hold.giving_up = true;
     return name;
   }
@@ -288,6 +303,14 @@ void NameHolds::gave_up(const std::string& name, bool is_forgotten, uint64_t now
   finish(has_work, answered);
 }
 
+// FC53. Asked before the first look counts as asked at that look.
+void NameHolds::look_whether_wanted(Hold* hold, uint64_t now_us) const noexcept {
+  if (std::exchange(hold->wanted_again, false))
+    hold->wanted_us = now_us;
+  else if (now_us >= hold->wanted_us + options_.wanted_us)
+    hold->wanted_back = false;
+}
+
 void NameHolds::repeat(uint64_t now_us) {
   bool any = false;
   Answered answered;
@@ -304,8 +327,9 @@ void NameHolds::repeat(uint64_t now_us) {
         any = true;
         if (hold.use_ask != 0) asks_.push_back({at->first, NameMode::kUse, hold.use_ask});
         if (hold.exclusive_ask != 0)
-          asks_.push_back({at->first, NameMode::kExclusive, hold.exclusive_ask});
+          asks_.push_back({at->first, hold.strong_mode, hold.exclusive_ask});
       }
+      look_whether_wanted(&hold, now_us);
       any = settle(at, now_us, &answered) || any;
     }
   }
@@ -350,7 +374,8 @@ bool NameHolds::has(Bytes name, NameMode mode) const {
   const auto it = holds_.find(std::string(name));
   if (it == holds_.end()) return false;
   const Hold& hold = it->second;
-  return mode == NameMode::kExclusive ? hold.exclusive_taken : may_use(hold);
+  if (mode == NameMode::kUse) return may_use(hold);
+  return hold.takers != 0 && hold.shared == (mode == NameMode::kShared);
 }
 
 bool NameHolds::has_grant(Bytes name, uint64_t number) const {
@@ -365,9 +390,12 @@ std::string NameHolds::describe(Bytes name) const {
   if (it == holds_.end()) return "not here";
   const Hold& hold = it->second;
   std::string text = "use " + std::to_string(hold.use) + ", exclusive " +
-                     std::to_string(hold.exclusive) + (hold.exclusive_taken ? " taken" : "");
+                     std::to_string(hold.exclusive) + (hold.takers != 0 ? " taken" : "") +
+                     (hold.shared ? " shared" : "");
   if (hold.use_ask != 0) text += ", asks to use it";
-  if (hold.exclusive_ask != 0) text += ", asks for it exclusively";
+  if (hold.exclusive_ask != 0)
+    text +=
+        hold.strong_mode == NameMode::kShared ? ", asks to share it" : ", asks for it exclusively";
   if (hold.wanted_back) text += ", wanted back";
   if (hold.giving_up) text += ", being given up";
   return text + ", " + std::to_string(hold.waiting.size()) + " wait";

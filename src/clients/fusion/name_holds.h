@@ -5,7 +5,10 @@
 //
 //   FC33  The threads of a server share one lock to use a name, which stays until others want it.
 //         While it is being given up nobody gets it; whoever asks meanwhile waits for what comes of
-//         that. An exclusive one is one thread's; the others, and other servers, come after it.
+//         that. An exclusive one is one thread's; the others, and other servers, come after it. A
+//         shared one is that of all threads that want it, until the last has let it go; no name is
+//         wanted exclusively and shared. Beside it a name may be given up for use (so that others
+//         can have it shared, too), and nobody gets it for use by it.
 //   FC34  A grant counts if it answers the ask that is under way and is newer than what was said
 //         not to be held; any other is answered "not held", but for one that is there already
 //         (FU13).
@@ -16,6 +19,9 @@
 //         since: what is remembered of it has to be gone before, or has to stay.
 //   FC37  A thread that does not wait any more takes its ask back. An exclusive grant that comes
 //         all the same ends at once.
+//   FC53  The memory node asks again and again for a name while somebody waits for it. Once it has
+//         not for wanted_us nobody wants the name any more (who did has given up waiting), and it
+//         stays.
 //   FC38  Nobody gets a name once end() was called.
 #pragma once
 
@@ -39,6 +45,7 @@ namespace strata::clients {
 struct NameHoldsOptions {
   uint64_t ask_again_us = 1'000'000;  // when no grant has come
   uint64_t try_again_us = 50'000;     // after a name that is in use could not be given up
+  uint64_t wanted_us = 3'000'000;     // FC53; many times as long as NamesOptions::ask_again_us
 };
 
 struct NameHoldsCounters {
@@ -70,7 +77,8 @@ class NameHolds {
   bool acquire(Request* request, uint64_t now_us);
   // True: it was not answered, and will not be.
   bool cancel(Request* request, uint64_t now_us);
-  // The exclusive lock becomes one to use the name.
+  // The exclusive lock becomes one to use the name. Of a shared one, with its last thread, nothing
+  // is left.
   void unlock(Bytes name, uint64_t now_us);
 
   // --- from the memory node ---
@@ -100,23 +108,27 @@ class NameHolds {
 
  private:
   struct Hold {
-    uint64_t use = 0, exclusive = 0;          // numbers of grants; 0: none
-    bool exclusive_taken = false;             // a thread has it
-    uint64_t use_ask = 0, exclusive_ask = 0;  // under way; 0: none
+    uint64_t use = 0, exclusive = 0;                            // numbers of grants; 0: none
+    bool shared = false;                                        // `exclusive` is that
+    uint32_t takers = 0;                                        // threads that have `exclusive`
+    proto::NameMode strong_mode = proto::NameMode::kExclusive;  // that exclusive_ask is for
+    uint64_t use_ask = 0, exclusive_ask = 0;                    // under way; 0: none
     uint64_t asked_us = 0;
-    uint64_t refused = 0;      // what was said not to be held; numbers above count
-    bool wanted_back = false;  // what there is to use
-    bool listed = false;       // in ready_
-    bool giving_up = false;    // its owner is asked to forget it
+    uint64_t refused = 0;       // what was said not to be held; numbers above count
+    bool wanted_back = false;   // what there is to use
+    bool wanted_again = false;  // asked since the last look
+    uint64_t wanted_us = 0;     // the last look before which it was asked
+    bool listed = false;        // in ready_
+    bool giving_up = false;     // its owner is asked to forget it
     uint64_t try_at_us = 0;
     std::list<Request*> waiting = {};
   };
   using Holds = std::unordered_map<std::string, Hold>;
   using Answered = std::vector<Request*>;
 
-  [[nodiscard]] static bool waits(const Hold& hold, proto::NameMode mode) noexcept;
+  [[nodiscard]] static const Request* first_waiting(const Hold& hold, bool for_use) noexcept;
   static bool may_use(const Hold& hold) noexcept {
-    return !hold.giving_up && (hold.use != 0 || hold.exclusive != 0);
+    return !hold.giving_up && (hold.use != 0 || (hold.exclusive != 0 && !hold.shared));
   }
   // Answers who can be, asks for what is missing, lists what is to be given up. The hold may be
   // gone when it returns. True: there is work.
@@ -128,6 +140,7 @@ class NameHolds {
   void release_exclusive(Hold* hold, const std::string& name) STRATA_REQUIRES(mutex_);
   void say_not_held(const std::string& name, uint64_t number, Hold* hold, uint64_t ask)
       STRATA_REQUIRES(mutex_);
+  void look_whether_wanted(Hold* hold, uint64_t now_us) const noexcept;
   void finish(bool has_work, const Answered& answered);
 
   const NameHoldsOptions options_;

@@ -15,6 +15,7 @@ using proto::NameMode;
 using proto::NameReport;
 
 constexpr auto kU = NameMode::kUse;
+constexpr auto kS = NameMode::kShared;
 constexpr auto kX = NameMode::kExclusive;
 
 class Waiting final : public NameHolds::Request {
@@ -29,7 +30,7 @@ class NameHoldsTest : public ::testing::Test {
   using Sent = std::vector<std::string>;
   std::unique_ptr<Waiting> acquire(NameMode mode, const std::string& name = "t") {
     auto request = std::make_unique<Waiting>(name, mode);
-    request->is_answered = holds_.acquire(request.get(), now_);
+    if (holds_.acquire(request.get(), now_)) request->is_answered = true;
     return request;
   }
   void granted(NameMode mode, uint64_t ask, uint64_t number) {
@@ -42,6 +43,7 @@ class NameHoldsTest : public ::testing::Test {
     for (const NameAsk& ask : holds_.take_asks())
       texts.push_back((ask.mode == kU   ? "U "
                        : ask.mode == kX ? "X "
+                       : ask.mode == kS ? "S "
                                         : "- ") +
                       std::to_string(ask.ask));
     for (const NameReport& report : holds_.take_reports())
@@ -56,7 +58,7 @@ class NameHoldsTest : public ::testing::Test {
     return true;
   }
   uint64_t now_ = 1'000'000;
-  NameHolds holds_{{.ask_again_us = 1000, .try_again_us = 100}, [] {}};
+  NameHolds holds_{{.ask_again_us = 1000, .try_again_us = 100, .wanted_us = 5000}, [] {}};
 };
 
 TEST_F(NameHoldsTest, ThreadsShareALockToUseAName) {  // FC33
@@ -67,6 +69,35 @@ TEST_F(NameHoldsTest, ThreadsShareALockToUseAName) {  // FC33
   EXPECT_TRUE(first->is_answered && second->is_answered);
   EXPECT_TRUE(acquire(kU)->is_answered);
   EXPECT_EQ(sent(), Sent{});
+}
+
+TEST_F(NameHoldsTest, ThreadsShareASharedOneAndTheLastLetsItGo) {  // FC33
+  const auto use = acquire(kU);
+  granted(kU, 1, 10);
+  sent();
+  const auto first = acquire(kS);
+  EXPECT_EQ(sent(), Sent{"S 2"});
+  granted(kX, 2, 11);  // nobody has asked for that
+  EXPECT_FALSE(first->is_answered);
+  EXPECT_EQ(sent(), (Sent{"S 2", "11 none"}));
+  granted(kS, 2, 12);
+  EXPECT_TRUE(first->is_answered && holds_.has("t", kS) && !holds_.has("t", kX));
+  EXPECT_TRUE(acquire(kS)->is_answered);
+  // What was there to use goes when another server shares it as well, and does not come back here.
+  asked_back(kU, 10);
+  EXPECT_TRUE(gives_up());
+  EXPECT_EQ(sent(), Sent{"10 none"});
+  const auto waits = acquire(kU);
+  EXPECT_FALSE(waits->is_answered);
+  EXPECT_EQ(sent(), Sent{"U 3"});
+  holds_.unlock("t", now_);
+  EXPECT_EQ(sent(), Sent{});
+  holds_.unlock("t", now_);
+  EXPECT_EQ(sent(), Sent{"12 none"});
+  holds_.unlock("t", now_);  // no thread has it
+  EXPECT_EQ(sent(), Sent{});
+  granted(kU, 3, 13);
+  EXPECT_TRUE(waits->is_answered);
 }
 
 TEST_F(NameHoldsTest, GivesUpOnceItIsForgotten) {  // FC33, FC35
@@ -90,6 +121,24 @@ TEST_F(NameHoldsTest, GivesUpOnceItIsForgotten) {  // FC33, FC35
   EXPECT_TRUE(gives_up());
   EXPECT_EQ(sent(), Sent{"10 none"});
   EXPECT_EQ(holds_.names(), 0u);
+}
+
+TEST_F(NameHoldsTest, WhatNobodyWantsAnyMoreStays) {  // FC53
+  const auto first = acquire(kU);
+  granted(kU, 1, 10);
+  asked_back(kU, 10);
+  EXPECT_TRUE(gives_up(false));
+  for (int i = 0; i < 4; ++i) {
+    now_ += 4000;
+    holds_.repeat(now_);
+    EXPECT_TRUE(gives_up(false)) << i;
+    if (i < 3) asked_back(kU, 10);  // somebody waits still
+  }
+  now_ += 5000;
+  holds_.repeat(now_);
+  EXPECT_FALSE(gives_up());
+  asked_back(kU, 10);
+  EXPECT_TRUE(gives_up());
 }
 
 TEST_F(NameHoldsTest, WhoCameMeanwhileAsksAnew) {

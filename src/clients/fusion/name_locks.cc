@@ -142,7 +142,7 @@ Status NameLocks::acquire(Bytes name, NameMode mode, uint64_t timeout_us,
   }
   STRATA_RETURN_IF_ERROR(request.status);
   if (lease_->valid(epoch_)) return ok_status();  // FC45
-  if (mode == NameMode::kExclusive) holds_.unlock(name, monotonic_us());
+  if (mode != NameMode::kUse) holds_.unlock(name, monotonic_us());
   return error_lease_lost("this server has no lease from the memory node at the moment");
 }
 
@@ -152,6 +152,10 @@ Status NameLocks::use(NodeId, Bytes name, uint64_t timeout_us, WaitInterrupt* in
 
 Status NameLocks::lock(NodeId, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) {
   return acquire(name, NameMode::kExclusive, timeout_us, interrupt);
+}
+
+Status NameLocks::share(NodeId, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) {
+  return acquire(name, NameMode::kShared, timeout_us, interrupt);
 }
 
 void NameLocks::unlock(NodeId, Bytes name) noexcept { holds_.unlock(name, monotonic_us()); }

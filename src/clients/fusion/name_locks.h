@@ -65,12 +65,13 @@ class NameLocks final : public SchemaChanges {
   // FC45.
   void fenced(const Status& why);
 
-  // SchemaChanges; `node` is this server. use(), lock(): fenced, lease_lost, too. leave(): what
+  // SchemaChanges; `node` is this server. use() and its like: fenced, lease_lost too. leave(): what
   // this server had is others' once the memory node hears that it has ended, or its lease has.
   Status join(NodeId node, SchemaUser* user) override;
   void leave(NodeId node) noexcept override;
   Status use(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override;
   Status lock(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override;
+  Status share(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override;
   void unlock(NodeId node, Bytes name) noexcept override;
   Status space_dropped(NodeId node, SpaceId space) override;
 

@@ -251,6 +251,9 @@ struct KernelImpl final : SchemaUser {
   // names.cc
   Status use_name(Session::Impl* session, const std::string& key, bool exclusive);
   Status lock_name(Session::Impl* session, const std::string& key);
+  Status ask_for_name(const std::string& key, bool exclusive, uint64_t left_us,
+                      WaitInterrupt* interrupt);
+  void no_more_changes(Bytes right) STRATA_REQUIRES(tables_mutex);
   void release_names(Session::Impl* session) noexcept;
   Status use_for_cascade(Session::Impl* session, const std::string& key);
   Status keep_still(Session::Impl* session, const std::string& key);
@@ -327,6 +330,7 @@ struct Session::Impl {
       0;  // journal length at the newest savepoint: entries below it keep their extent
   std::vector<DdlChange> ddl;
   std::map<std::string, bool> used_names;          // by this transaction; true: exclusively
+  const Session::Impl* lender = nullptr;           // of names, Session::borrow_names()
   std::set<std::string, std::less<>> cascaded_to;  // FK9
   std::vector<std::string> kept_still;             // likewise; until this transaction ends
   std::string payload, key, old_payload;           // scratch, reused

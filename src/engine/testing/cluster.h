@@ -398,6 +398,10 @@ class SharedSchema : public SchemaChanges {
     changed_.notify_all();
     return status;
   }
+  // One node at a time, which is less than what is promised.
+  Status share(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override {
+    return lock(node, name, timeout_us, interrupt);
+  }
   void unlock(NodeId node, Bytes name) noexcept override {
     const std::lock_guard lock(mutex_);
     names_[std::string(name)].exclusive = 0;

@@ -69,7 +69,8 @@ void Names::release_fenced(NodeId server) {
       entry->holders.erase(entry->holders.begin() + (holder - entry->holders.data()));
       return true;
     }
-    *holder = Holder{.server = server, .dead = true, .use = {}, .exclusive = {}};  // NL4
+    const Grant nobodys{.shared = holder->exclusive.shared};
+    *holder = Holder{.server = server, .dead = true, .use = {}, .exclusive = nobodys};  // NL4
     ++counters_.dead;
     return true;
   });
@@ -152,7 +153,7 @@ Status Names::ask(const NameCaller& caller, absl::Span<const NameAsk> asks, uint
   if (asks.size() > kAtOnceMax) return error_invalid_argument("too many names at once");
   for (const NameAsk& ask : asks) {
     const bool is_mode = ask.mode == NameMode::kNone || ask.mode == NameMode::kUse ||
-                         ask.mode == NameMode::kExclusive;
+                         ask.mode == NameMode::kShared || ask.mode == NameMode::kExclusive;
     if (!is_mode || ask.ask == 0 || ask.name.size() > kNameBytesMax)
       return error_invalid_argument("this is no ask for a name");
   }
@@ -169,7 +170,7 @@ void Names::ask_one(NodeId server, const NameAsk& ask, uint64_t now_us) {
   const auto it = entry_of(ask.name, now_us);
   Entry& entry = it->second;
   if (const Holder* holder = holder_of(&entry, server); holder != nullptr) {
-    const Grant& has = ask.mode == NameMode::kExclusive ? holder->exclusive : holder->use;
+    const Grant& has = ask.mode == NameMode::kUse ? holder->use : holder->exclusive;
     if (has.number != 0 && ask.ask < has.ask) return;  // late
     if (has.number != 0 && ask.ask == has.ask) {       // the grant did not arrive, or has not yet
       ++counters_.granted_again;
@@ -216,7 +217,9 @@ void Names::report_one(NodeId server, const NameReport& report, uint64_t now_us)
   if (holder == nullptr) return;
   if (holder->exclusive.number == report.number) {
     const Grant was = std::exchange(holder->exclusive, Grant{});
-    if (report.keeps == NameMode::kUse) holder->use = Grant{.number = was.number, .ask = was.ask};
+    // Beside others that have it shared it cannot be used.
+    if (report.keeps == NameMode::kUse && !was.shared)
+      holder->use = Grant{.number = was.number, .ask = was.ask};
   } else if (holder->use.number == report.number && report.keeps == NameMode::kNone) {
     holder->use = Grant{};
   } else {
@@ -230,13 +233,17 @@ void Names::report_one(NodeId server, const NameReport& report, uint64_t now_us)
 // --- grants ---
 
 // NL1. What the server has by an earlier ask has to be gone before.
+bool Names::is_in_the_way(const Holder& h, const Waiter& waiter) noexcept {
+  if (h.dead) return true;
+  const bool use = waiter.mode == NameMode::kUse;
+  if (h.server == waiter.server) return (use ? h.use : h.exclusive).number != 0;
+  if (waiter.mode == NameMode::kShared) return h.use.number != 0 || !h.exclusive.shared;
+  return !use || h.exclusive.number != 0;
+}
+
 bool Names::is_free(const Entry& entry, const Waiter& waiter) noexcept {
-  const bool exclusive = waiter.mode == NameMode::kExclusive;
-  return std::none_of(entry.holders.begin(), entry.holders.end(), [&](const Holder& h) {
-    if (h.dead) return true;
-    if (h.server == waiter.server) return (exclusive ? h.exclusive : h.use).number != 0;
-    return exclusive || h.exclusive.number != 0;
-  });
+  return std::none_of(entry.holders.begin(), entry.holders.end(),
+                      [&](const Holder& h) { return is_in_the_way(h, waiter); });
 }
 
 void Names::settle(Entries::iterator it, uint64_t now_us) {
@@ -262,13 +269,14 @@ void Names::grant(const std::string& name, Entry* entry, const Waiter& waiter) {
   if (holder == nullptr)
     holder = &entry->holders.emplace_back(
         Holder{.server = waiter.server, .dead = false, .use = {}, .exclusive = {}});
-  const bool exclusive = waiter.mode == NameMode::kExclusive;
-  Grant& given = exclusive ? holder->exclusive : holder->use;
+  const bool use = waiter.mode == NameMode::kUse;
+  Grant& given = use ? holder->use : holder->exclusive;
   given = Grant{.number = ++last_number_, .ask = waiter.ask};
+  given.shared = waiter.mode == NameMode::kShared;
   ++counters_.grants;
   send_grant(name, waiter.server, waiter.mode, given);
   by_age_.splice(by_age_.end(), by_age_, entry->at);
-  if (!exclusive) return;
+  if (waiter.mode != NameMode::kExclusive) return;
   // Who has it exclusively may use it: what it asked for before is answered by this.
   std::erase_if(entry->waiters, [&](const Waiter& w) {
     return w.server == waiter.server && w.mode == NameMode::kUse && w.ask < waiter.ask;
@@ -285,15 +293,15 @@ void Names::send_grant(const std::string& name, NodeId server, NameMode mode, co
 // `again`: also those that were asked, long ago.
 void Names::ask_holders(const std::string& name, Entry* entry, uint64_t now_us, bool again) {
   const Waiter& first = entry->waiters.front();
-  const bool exclusive = first.mode == NameMode::kExclusive;
+  const bool use = first.mode == NameMode::kUse;
   for (Holder& h : entry->holders) {
-    if (h.dead) continue;
+    if (h.dead || !is_in_the_way(h, first)) continue;
     // Of its own what it asks for anew; of another one's whatever is in the way.
     const bool own = h.server == first.server;
-    const bool all = !own && exclusive;
-    if (!own || exclusive)
+    const bool beside = first.mode == NameMode::kShared && h.exclusive.shared;
+    if (own ? !use : !beside)
       ask_back(name, h.server, NameMode::kExclusive, &h.exclusive, now_us, again);
-    if (all || (own && !exclusive)) ask_back(name, h.server, NameMode::kUse, &h.use, now_us, again);
+    if (own == use) ask_back(name, h.server, NameMode::kUse, &h.use, now_us, again);
   }
 }
 
@@ -341,12 +349,16 @@ std::string Names::describe(Bytes name) const {
     text += " " + std::to_string(h.server.value);
     if (h.dead) text += " dead";
     if (h.use.number != 0) text += " U:" + std::to_string(h.use.number);
-    if (h.exclusive.number != 0) text += " X:" + std::to_string(h.exclusive.number);
+    if (h.exclusive.number != 0)
+      text += (h.exclusive.shared ? " S:" : " X:") + std::to_string(h.exclusive.number);
     if (h.use.asked || h.exclusive.asked) text += " asked";
   }
   text += ", waited for by";
   for (const Waiter& w : it->second.waiters)
-    text += " " + std::to_string(w.server.value) + (w.mode == NameMode::kExclusive ? "X:" : "U:") +
+    text += " " + std::to_string(w.server.value) +
+            (w.mode == NameMode::kUse      ? "U:"
+             : w.mode == NameMode::kShared ? "S:"
+                                           : "X:") +
             std::to_string(w.ask);
   return text;
 }
@@ -354,14 +366,19 @@ std::string Names::describe(Bytes name) const {
 std::string Names::check() const {
   if (by_age_.size() != entries_.size()) return "names are listed wrongly";
   for (const auto& [name, entry] : entries_) {
-    size_t exclusive = 0;
+    size_t exclusive = 0, shared = 0, use = 0;
     for (const Holder& h : entry.holders) {
-      exclusive += h.dead || h.exclusive.number != 0 ? 1 : 0;
+      exclusive += (h.dead || h.exclusive.number != 0) && !h.exclusive.shared ? 1 : 0;
+      shared += h.exclusive.shared ? 1 : 0;
+      use += h.use.number != 0 && !h.exclusive.shared ? 1 : 0;
+      if (h.exclusive.shared && h.use.number != 0 && entry.holders.size() > 1)
+        return name + ": used beside those that have it shared";
       if (!h.dead && h.use.number == 0 && h.exclusive.number == 0)
         return name + ": held as nothing";
       if (!h.dead && !members_.contains(h.server.value)) return name + ": held by nobody here";
     }
-    if (exclusive > 1 || (exclusive == 1 && entry.holders.size() > 1)) return name + ": NL1";
+    if (exclusive > 1 || (exclusive == 1 && entry.holders.size() > 1) || (shared != 0 && use != 0))
+      return name + ": NL1";
     if (entry.holders.empty() && entry.waiters.empty()) return name + ": NL5";
     if (contended_.contains(name) == entry.waiters.empty())
       return "nobody looks after the queue of " + name;

@@ -12,8 +12,9 @@
 //                                    | fence(), release_fenced()
 //                                    `--> dead --- release_dead(), adoption_ended() --> (nothing)
 //
-//   NL1  A name is one server's exclusively, or any number of servers use it. Whoever has it
-//        exclusively may have its grant to use it beside.
+//   NL1  A name is one server's exclusively, or any number of servers use it, or any number have it
+//        shared. Whoever has it exclusively may have its grant to use it beside; so may the only
+//        one that has it shared.
 //   NL2  A grant has a number that is never given twice under an epoch. Reports and requests to
 //        give up name it: what names another one than the server has changes nothing (FU13). A
 //        grant to use a name and one to have it exclusively end each by itself, so that an
@@ -22,6 +23,7 @@
 //   NL3  Who asks waits behind all who asked for the name before, in either mode. Holders are asked
 //        to give up as soon as the first in the queue cannot be granted beside them; and again
 //        after a while. Who does not want it any more leaves the queue.
+//        So who wants it shared comes after who waits to use it, though others have it shared.
 //   NL4  Of a server that was fenced what it used is released with its lease. What it had
 //        exclusively is dead: nobody gets it until whoever adopts its place (its own next life, or
 //        another server) says what has become of the change that it was making.
@@ -121,13 +123,14 @@ class Names {
   struct Grant {
     uint64_t number = 0;  // 0: none
     uint64_t ask = 0;
-    bool asked = false;  // to give it up
+    bool asked = false;   // to give it up
+    bool shared = false;  // of those in Holder::exclusive
     uint64_t asked_us = 0;
   };
   struct Holder {
     NodeId server;  // a dead one's: the place
     bool dead = false;
-    Grant use, exclusive;
+    Grant use, exclusive;  // the second: also shared
   };
   struct Waiter {
     NodeId server;
@@ -155,6 +158,7 @@ class Names {
   void ask_holders(const std::string& name, Entry* entry, uint64_t now_us, bool again);
   void ask_back(const std::string& name, NodeId server, proto::NameMode mode, Grant* grant,
                 uint64_t now_us, bool again);
+  static bool is_in_the_way(const Holder& holder, const Waiter& waiter) noexcept;
   void trim(uint64_t now_us);
   template <typename Change>
   void change_entries(uint64_t now_us, const Change& change);

@@ -17,6 +17,7 @@ using proto::NameReport;
 
 constexpr NodeId kA{1}, kB{2}, kC{3};
 constexpr auto kU = NameMode::kUse;
+constexpr auto kS = NameMode::kShared;
 constexpr auto kX = NameMode::kExclusive;
 constexpr Epoch kEpoch{4};
 
@@ -47,7 +48,7 @@ class NamesTest : public ::testing::Test {
     for (const Names::Outgoing& out : names_->take_outgoing()) {
       EXPECT_EQ(out.life, life(out.server));
       std::string text = std::to_string(out.server.value) + " ";
-      const auto mode = [](NameMode m) { return m == kX ? "X:" : "U:"; };
+      const auto mode = [](NameMode m) { return m == kX ? "X:" : m == kS ? "S:" : "U:"; };
       if (const auto* grant = std::get_if<NameGrant>(&out.message))
         text += grant->name + " " + mode(grant->mode) + std::to_string(grant->number) + " ask " +
                 std::to_string(grant->ask);
@@ -60,6 +61,63 @@ class NamesTest : public ::testing::Test {
   using Sent = std::vector<std::string>;
   std::optional<Names> names_;
 };
+
+TEST_F(NamesTest, ManyShareANameAndNobodyUsesItMeanwhile) {  // NL1
+  ask(kA, "t", kU, 1);
+  ask(kB, "t", kU, 1);
+  sent();
+  ask(kA, "t", kS, 2);
+  EXPECT_EQ(sent(), Sent{"2 t gives up U:2"}) << "its own does not matter";
+  report(kB, "t", 2);
+  EXPECT_EQ(sent(), Sent{"1 t S:3 ask 2"});
+  // The second has what the first has, once that uses it no more.
+  ask(kC, "t", kS, 4);
+  EXPECT_EQ(sent(), Sent{"1 t gives up U:1"});
+  report(kA, "t", 1);
+  EXPECT_EQ(sent(), Sent{"3 t S:4 ask 4"});
+  ask(kB, "t", kU, 5);
+  EXPECT_EQ(sent(), (Sent{"1 t gives up X:3", "3 t gives up X:4"}));
+  EXPECT_EQ(names_->describe("t"), "held by 1 S:3 asked 3 S:4 asked, waited for by 2U:5");
+  report(kA, "t", 3, kU);  // no server of ours: nothing is left of a shared one
+  EXPECT_EQ(sent(), Sent{});
+  ask(kA, "t", kS, 6);  // behind the one who wants to use it
+  EXPECT_EQ(sent(), Sent{});
+  report(kC, "t", 4);
+  EXPECT_EQ(sent(), (Sent{"2 t U:5 ask 5", "2 t gives up U:5"}));
+  report(kB, "t", 5);
+  EXPECT_EQ(sent(), Sent{"1 t S:6 ask 6"});
+}
+
+TEST_F(NamesTest, AKilledServersShareIsDeadUntilItsPlaceIsAdopted) {  // NL4
+  ask(kA, "t", kS, 1);
+  ask(kB, "t", kU, 1);
+  sent();
+  names_->fence(kA);
+  names_->release_fenced(kA);
+  EXPECT_EQ(sent(), Sent{});
+  ASSERT_TRUE(names_->adopt(caller(kC), kA).ok());
+  ASSERT_TRUE(names_->adoption_ended(caller(kC), kA, 0).ok());
+  EXPECT_EQ(sent(), Sent{"2 t U:2 ask 1"});
+}
+
+TEST_F(NamesTest, KilledServersSharesAreDeadBesideEachOther) {  // NL1, NL4
+  ask(kA, "t", kS, 1);
+  ask(kB, "t", kS, 1);
+  sent();
+  for (const NodeId server : {kA, kB}) {
+    names_->fence(server);
+    names_->release_fenced(server);
+    EXPECT_EQ(names_->check(), "");
+  }
+  ask(kC, "t", kS, 1);
+  EXPECT_EQ(sent(), Sent{});
+  ASSERT_TRUE(names_->adopt(caller(kC), kA).ok());
+  ASSERT_TRUE(names_->adoption_ended(caller(kC), kA, 0).ok());
+  EXPECT_EQ(sent(), Sent{});
+  ASSERT_TRUE(names_->adopt(caller(kC), kB).ok());
+  ASSERT_TRUE(names_->adoption_ended(caller(kC), kB, 0).ok());
+  EXPECT_EQ(sent(), Sent{"3 t S:3 ask 1"});
+}
 
 TEST_F(NamesTest, ManyUseANameOneHasItExclusively) {  // NL1
   ask(kA, "t", kU, 1);
@@ -204,7 +262,7 @@ TEST_F(NamesTest, OldNamesAreAskedBack) {  // NL5
 }
 
 TEST_F(NamesTest, WhatNoServerSaysIsRefused) {
-  const NameAsk no_mode[] = {{"t", static_cast<NameMode>(2), 1}};
+  const NameAsk no_mode[] = {{"t", static_cast<NameMode>(3), 1}};
   EXPECT_TRUE(is_invalid_argument(names_->ask(caller(kA), no_mode, 0)));
   const NameAsk no_number[] = {{"t", kU, 0}};
   EXPECT_TRUE(is_invalid_argument(names_->ask(caller(kA), no_number, 0)));

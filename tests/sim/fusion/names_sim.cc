@@ -45,7 +45,8 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
         rate_(975 + sim->rng_.below(51)),
         offset_(sim->rng_.below(1'000'000)),
         lease_([this] { return local(); }),
-        holds_({.ask_again_us = 30'000, .try_again_us = 2'000}, [this] { pump_soon(); }) {}
+        holds_({.ask_again_us = 30'000, .try_again_us = 2'000, .wanted_us = 60'000},
+               [this] { pump_soon(); }) {}
 
   void begin() {
     beat();
@@ -62,7 +63,7 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
   [[nodiscard]] std::string describe() const {
     std::string text = "life " + std::to_string(life_) + (dead ? " dead" : "") +
                        (ended_ ? " ended" : "") + (serving_ ? " serving" : "");
-    for (size_t t = 0; t < kTables; ++t)
+    for (size_t t = 0; t < kNames; ++t)
       text += "; " + name_of(t) + ": " + holds_.describe(name_of(t)) + ", " +
               std::to_string(memory_[t].users) + " users" + (memory_[t].loading ? " loading" : "");
     return text;
@@ -70,7 +71,9 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
 
   bool dead = false, sealed = false;
   uint64_t paused_until = 0, deaf_until = 0, mute_until = 0;
-  std::array<uint64_t, kTables> used{}, changed{};  // since it is calm
+  std::array<uint64_t, kNames> used{};  // since it is calm
+  std::array<uint64_t, kTables> changed{};
+  std::array<uint64_t, kRights> shared{};
   uint64_t dropped = 0, rounds = 0;
 
   // --- from the memory node ---
@@ -110,6 +113,10 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
   void later(uint64_t us, std::function<void()> action) {
     sim_->after(
         us, [self = shared_from_this(), action = std::move(action)] { self->when_awake(action); });
+  }
+
+  void check_use_of(size_t t) {
+    if (memory_[t].users != 0 && memory_[t].known) check(t);
   }
 
   // OwnOperations
@@ -226,6 +233,10 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
       table.changer = 0;
       ++sim_->counts_.undone;
     }
+    for (Right& right : sim_->rights_)
+      std::erase_if(right.sharers, [this](const auto& sharer) {
+        return sharer.second.place == id_.value && sharer.first != life_;
+      });
   }
   void background() {
     if (ended_) return;
@@ -288,7 +299,7 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
     const std::unique_ptr<Waiting> request = std::move(it->second.second);
     waits_.erase(it);
     if (request->status.ok() && !lease_.valid(kEpoch)) {  // as NameLocks has it
-      if (request->mode == NameMode::kExclusive) holds_.unlock(request->name, local());
+      if (request->mode != NameMode::kUse) holds_.unlock(request->name, local());
       request->status = error_lease_lost();
     }
     request->then_(request->status);
@@ -299,16 +310,26 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
   }
   void load(size_t t) {
     Memory& memory = memory_[t];
-    const Table& table = sim_->tables_[t];
     memory.known = true;
+    if (t >= kTables) return check(t);
+    const Table& table = sim_->tables_[t];
     memory.version = table.version;
     memory.space = table.space;
     at_.insert(table.space);
     check(t);
   }
+  // NY6: of a right in use.
+  void check_right(const Right& right, const std::string& name) {
+    for (const auto& [life, sharer] : right.sharers)
+      if (life != life_)
+        sim_->fail("NY6: server " + std::to_string(id_.value) + " uses " + name + ", which life " +
+                   std::to_string(life) + " shares; " + sim_->names_->describe(name) + "; " +
+                   describe());
+  }
   // NY1, NY2: of a table in use.
   void check(size_t t) {
     if (!answers()) return;
+    if (t >= kTables) return check_right(sim_->rights_[t - kTables], name_of(t));
     const Memory& memory = memory_[t];
     const Table& table = sim_->tables_[t];
     const std::string who = "server " + std::to_string(id_.value) + " uses " + name_of(t);
@@ -385,7 +406,7 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
     later(sim_->rng_.below(4'000), [this] {
       if (ended_) return;
       const size_t t = sim_->rng_.below(kTables);
-      switch (sim_->rng_.below(10)) {
+      switch (sim_->rng_.below(13)) {
         case 0:
         case 1:
           return change(t);
@@ -395,6 +416,11 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
           return round();
         case 4:
           return operate();
+        case 5:
+          return share(sim_->rng_.below(kRights));
+        case 6:
+        case 7:
+          return use_right(kTables + sim_->rng_.below(kRights));
         default:
           return use_some(t);
       }
@@ -425,6 +451,46 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
             end();
           });
         });
+      });
+    });
+  }
+  // Rows are changed.
+  void use_right(size_t t) {
+    use(t, [=, this](const Status& status) {
+      if (!status.ok()) return work();
+      check(t);
+      later(sim_->rng_.below(3'000), [=, this] {
+        check(t);
+        if (answers() && sim_->calm()) ++used[t];
+        unuse(t);
+        work();
+      });
+    });
+  }
+  // Rows are kept still.
+  void share(size_t right) {
+    const size_t t = kTables + right;
+    acquire(t, NameMode::kShared, [=, this](const Status& status) {
+      if (!status.ok()) return work();
+      auto& sharers = sim_->rights_[right].sharers;
+      if (!answers()) {
+        holds_.unlock(name_of(t), local());
+        return work();
+      }
+      sharers[life_].place = id_.value;
+      ++sharers[life_].count;
+      ++sim_->counts_.shares;
+      sim_->counts_.shared_beside += sharers.size() > 1 ? 1 : 0;
+      sim_->check_users_of(t);
+      later(sim_->rng_.below(3'000), [=, this] {
+        if (answers()) sim_->check_users_of(t);
+        if (answers() && sim_->calm()) ++shared[right];
+        auto& still = sim_->rights_[right].sharers;
+        // A seal comes between: it is its next life's to end it.
+        const auto own = still.find(life_);
+        if (!sealed && own != still.end() && --own->second.count == 0) still.erase(own);
+        holds_.unlock(name_of(t), local());
+        work();
       });
     });
   }
@@ -584,7 +650,7 @@ class NamesSim::Server : public std::enable_shared_from_this<NamesSim::Server>,
   FusionLease lease_;
   NameHolds holds_;
   ReuseMarks marks_;
-  std::array<Memory, kTables> memory_;
+  std::array<Memory, kNames> memory_;
   std::map<Waiting*, std::pair<uint64_t, std::unique_ptr<Waiting>>> waits_;
   std::set<uint32_t> at_;                    // spaces
   std::map<uint64_t, uint64_t> operations_;  // when they began
@@ -619,6 +685,13 @@ void NamesSim::deliver(NodeId to, uint64_t life, std::function<void(Server*)> wh
   };
   if (!lost()) after(delay(), arrives);
   if (faulty() && rng_.one_in(15)) after(delay(), arrives);
+}
+
+// NY6: of a right that was just granted to be shared, or is about to be let go.
+void NamesSim::check_users_of(size_t t) {
+  for (const auto* list : {&servers_, &graveyard_})
+    for (const auto& server : *list)
+      if (server != nullptr) server->check_use_of(t);
 }
 
 void NamesSim::send_outgoing() {
@@ -727,6 +800,12 @@ std::string NamesSim::missing() const {
       if (server.used[t] == 0) return who + "not used " + name_of(t) + "; " + server.describe();
       if (server.changed[t] == 0)
         return who + "not changed " + name_of(t) + "; " + names_->describe(name_of(t)) + "; " +
+               server.describe();
+    }
+    for (size_t r = 0; r < kRights; ++r) {
+      const std::string right = name_of(kTables + r);
+      if (server.used[kTables + r] == 0 || server.shared[r] == 0)
+        return who + "not used and shared " + right + "; " + names_->describe(right) + "; " +
                server.describe();
     }
     if (server.dropped == 0) return who + "dropped no space";

@@ -15,8 +15,11 @@
 //   NY2  Nobody who may answer is at a space whose file is gone (MW17).
 //   NY3  When a round has ended no operation of another server that may answer is under way that
 //        was when the round began (MW13).
-//   NY4  Once faults end every server uses and changes every table, drops spaces, and ends rounds.
+//   NY4  Once faults end every server uses and changes every table, drops spaces, ends rounds, and
+//        uses and shares every right.
 //   NY5  The memory node's names are in order at all times (Names::check()).
+//   NY6  While a server shares a right nobody else who may answer uses it (NL1), also once that
+//        server was killed, until its next life begins (NL4).
 #pragma once
 
 #include <array>
@@ -59,6 +62,7 @@ class NamesSim {
   struct Counts {
     uint64_t uses = 0, changes = 0, given_up = 0, not_held = 0, in_use = 0, timeouts = 0;
     uint64_t drops = 0, rounds = 0, fences = 0, undone = 0, dead = 0;
+    uint64_t shares = 0, shared_beside = 0;
   };
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
 
@@ -82,6 +86,7 @@ class NamesSim {
   [[nodiscard]] bool lost() { return faulty() && rng_.one_in(30); }
   uint64_t delay();
   void send_outgoing();
+  void check_users_of(size_t t);
   void deliver(NodeId to, uint64_t life, std::function<void(Server*)> what);
   void tick();
   void supervise();
@@ -102,8 +107,17 @@ class NamesSim {
     uint8_t place = 0;     // of that life
   };
 
+  // Of who shares it.
+  struct Right {
+    struct Sharer {
+      uint8_t place = 0;
+      uint32_t count = 0;
+    };
+    std::map<uint64_t, Sharer> sharers;  // by life
+  };
+
   static constexpr uint8_t kServers = 3;
-  static constexpr size_t kTables = 3;
+  static constexpr size_t kTables = 3, kRights = 2, kNames = kTables + kRights;  // in this order
   static constexpr uint64_t kFaultsUntilUs = 600'000;
   static constexpr uint64_t kCalmFromUs = 800'000;
   static constexpr uint64_t kEndUs = 1'100'000;
@@ -118,6 +132,7 @@ class NamesSim {
   std::optional<fusion::DroppedSpaces> spaces_;
   std::optional<fusion::ReuseRounds> rounds_;
   std::array<Table, kTables> tables_;
+  std::array<Right, kRights> rights_;
   uint32_t last_space_ = 1000;
   std::set<uint32_t> deleted_;
   std::map<uint8_t, std::set<uint32_t>> to_drop_;  // by place: what its log says

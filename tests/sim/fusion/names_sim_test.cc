@@ -1,6 +1,6 @@
 // Goal: no schedule of kills, pauses, cuts, fences and lost, late and repeated messages lets a
 // server use a table by an old definition, be at a space that is gone, or read a page that is
-// something else (NY1-NY5). And each rule is needed: with one broken some seed shows it.
+// something else (NY1-NY6). And each rule is needed: with one broken some seed shows it.
 // STRATA_SEED=n replays one, STRATA_ROUNDS=n runs so many.
 #include "names_sim.h"
 
@@ -48,6 +48,8 @@ TEST(NamesSim, DefinitionsSpacesAndPagesAreNobodysWhoHasAnOldOne) {
     sum.fences += counts.fences;
     sum.undone += counts.undone;
     sum.dead += counts.dead;
+    sum.shares += counts.shares;
+    sum.shared_beside += counts.shared_beside;
   }
   const auto per_seed = [count](uint64_t n) {
     return static_cast<double>(n) / static_cast<double>(count);
@@ -55,10 +57,11 @@ TEST(NamesSim, DefinitionsSpacesAndPagesAreNobodysWhoHasAnOldOne) {
   std::printf(
       "per seed: %.0f uses, %.0f changes, %.0f names given up (%.1f were in use), %.1f grants not "
       "held, %.1f timeouts, %.0f spaces dropped, %.0f rounds, %.1f fences, %.1f names dead, %.1f "
-      "changes undone\n",
+      "changes undone, %.0f shares, %.0f beside others\n",
       per_seed(sum.uses), per_seed(sum.changes), per_seed(sum.given_up), per_seed(sum.in_use),
       per_seed(sum.not_held), per_seed(sum.timeouts), per_seed(sum.drops), per_seed(sum.rounds),
-      per_seed(sum.fences), per_seed(sum.dead), per_seed(sum.undone));
+      per_seed(sum.fences), per_seed(sum.dead), per_seed(sum.undone), per_seed(sum.shares),
+      per_seed(sum.shared_beside));
   if (count >= 100 && !::testing::Test::HasFailure()) {  // the schedules do what they are for
     EXPECT_GT(sum.uses, 50 * count);
     EXPECT_GT(sum.changes, 20 * count);
@@ -70,6 +73,8 @@ TEST(NamesSim, DefinitionsSpacesAndPagesAreNobodysWhoHasAnOldOne) {
     EXPECT_GT(sum.fences, count);
     EXPECT_GT(sum.dead, count / 5);
     EXPECT_GT(sum.undone, count / 10);
+    EXPECT_GT(sum.shares, 10 * count);
+    EXPECT_GT(sum.shared_beside, count);
   }
 }
 
