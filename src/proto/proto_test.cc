@@ -17,6 +17,7 @@
 #include "proto/methods.h"
 #include "proto/name_messages.h"
 #include "proto/page_messages.h"
+#include "proto/resume_messages.h"
 #include "proto/status_bytes.h"
 #include "proto/written_messages.h"
 
@@ -419,6 +420,25 @@ TEST_P(FusionMessages, OfWhoTakesPart) {
   }
   message(reply_of(kFusionRenew), renewed, decode_fusion_renew_reply);
   message(request_of(kFusionLeave), FusionCallerRequest{who}, decode_fusion_caller);
+}
+
+TEST_P(FusionMessages, OfWhoGoesOnAtANewMemoryNode) {
+  const PageCaller who = caller();
+  message(request_of(kFusionResume), FusionResumeRequest{who, some_bytes(40)},
+          decode_fusion_resume);
+  message(reply_of(kFusionResume), FusionJoinReply{who.epoch, "times-1", "pool-1", 9, table()},
+          decode_fusion_join_reply);
+  ReportHeldPagesRequest pages{who, {}};
+  ReportHeldNamesRequest names{who, {}};
+  for (uint64_t n = 1 + rng_.below(3); n > 0; --n) {
+    pages.pages.push_back({PageId::unpack(rng_.next()), rng_.next() | 1, mode()});
+    names.names.push_back({some_bytes(40), rng_.next() | 1, rng_.next() | 1, rng_.next() % 2 == 0});
+  }
+  message(request_of(kReportHeldPages), pages, decode_report_held_pages);
+  message(request_of(kReportHeldNames), names, decode_report_held_names);
+  message(request_of(kResumeEnded),
+          ResumeEndedRequest{who, lsn(), rng_.next(), rng_.next(), rng_.next()},
+          decode_resume_ended);
 }
 
 TEST_P(FusionMessages, OfPages) {

@@ -30,7 +30,8 @@ class SharingMemoryNode(MemoryNode):
 class Several:
     """A cluster whose servers are started one by one. `server_options`: more of each server's, which count more than ours;
     `node_options`: of each storage node's. `shares_accounts`: users, routines and events are those of the cluster, as
-    ./strata up has it. `faults`: points_file() arms a server's fault points while it runs."""
+    ./strata up has it. `faults`: points_file() arms a server's fault points while it runs. `spare`: a second memory node, which
+    stands by."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Several:
         shares_accounts: bool = False,
         node_options: Sequence[str] = (),
         faults: bool = False,
+        spare: bool = False,
     ) -> None:
         self._shares_accounts = shares_accounts
         folder.mkdir(parents=True)
@@ -52,7 +54,7 @@ class Several:
         self._faults = faults
         self.secret = folder / "secret"
         ensure_secret(self.secret)
-        ports = free_ports(folder, 9)
+        ports = free_ports(folder, 11)
         self.etcd = Etcd(folder / "etcd")
         self.etcd.start(ports[0])
         self.registry = self.etcd.endpoint()
@@ -66,9 +68,8 @@ class Several:
             )
             for i, name in enumerate(STORAGE)
         ]
-        memory = MemorySettings(ports[7], ports[8], "128M", folder / "pools", self.registry, CLUSTER_NAME, self.secret)
-        self.memory = SharingMemoryNode("memory-1", folder / "memory-1", memory, [programs / "strata-memnode" / "strata-memnode"])
-        self.memory.slots = slots
+        self.memory = self._memory_node(1, slots, ports[7:9])
+        self.spare = self._memory_node(2, slots, ports[9:11]) if spare else None
         self.servers: list[Server] = []
         try:
             self._start_nodes()
@@ -76,12 +77,24 @@ class Several:
             self.kill()
             raise
 
+    def _memory_node(self, number: int, slots: int, ports: Sequence[int]) -> SharingMemoryNode:
+        name = f"memory-{number}"
+        pools = self.folder / f"pools-{number}"
+        settings = MemorySettings(ports[0], ports[1], "128M", pools, self.registry, CLUSTER_NAME, self.secret)
+        program = paths.preset_dir(self._preset) / "cmd" / "strata-memnode" / "strata-memnode"
+        node = SharingMemoryNode(name, self.folder / name, settings, [program])
+        node.slots = slots
+        return node
+
     def _start_nodes(self) -> None:
         self.launch_storage(self.storage)
         self.memory.launch()
         for node in (*self.storage, self.memory):
             node.wait_ready()
         assert wait_until(lambda: self.memory.illness() is None, DEADLINE_S), self.memory.log_tail()
+        if self.spare is not None:
+            self.spare.launch()
+            self.spare.wait_ready()
 
     def launch_storage(self, nodes: Sequence[StorageNode]) -> None:
         for node in nodes:
@@ -121,6 +134,7 @@ class Several:
         server.launch(settings, env=env, extra=self._server_options)
 
     def kill(self) -> None:
-        parts: list[BackgroundProcess] = [*self.servers, self.memory, *self.storage, self.etcd]
+        spare = [] if self.spare is None else [self.spare]
+        parts: list[BackgroundProcess] = [*self.servers, self.memory, *spare, *self.storage, self.etcd]
         for part in parts:
             part.kill()

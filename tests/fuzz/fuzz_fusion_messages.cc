@@ -2,6 +2,7 @@
 // which one the rest is. What decodes says the same after it was encoded (FN2).
 #include "fuzz.h"
 #include "proto/fusion_messages.h"
+#include "proto/resume_messages.h"
 
 namespace {
 
@@ -23,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata::proto;  // NOLINT
   if (size == 0) return 0;
   const Bytes bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 29) {
+  switch (data[0] % 33) {
     case 0:
       there_and_back(bytes, decode_fusion_join);
       break;
@@ -108,8 +109,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 27:
       there_and_back(bytes, decode_begin_reuse_round_reply);
       break;
-    default:
+    case 28:
       there_and_back(bytes, decode_reuse_round_ended_reply);
+      break;
+    case 29:
+      there_and_back(bytes, decode_fusion_resume);
+      break;
+    case 30:
+      there_and_back(bytes, decode_report_held_pages);
+      break;
+    case 31:
+      there_and_back(bytes, decode_report_held_names);
+      break;
+    default:
+      there_and_back(bytes, decode_resume_ended);
       break;
   }
   return 0;

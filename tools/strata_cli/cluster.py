@@ -518,10 +518,9 @@ class Cluster:
             for name, node in self.settings().joining.items():
                 how = f"replace {node.replaces} --with {name}" if node.replaces else f"add --name {name}"
                 self._say(f"  {name:<10} not started: it has no place yet; to go on: ./strata node {how}")
-            fresh = [name for name, node in self.memory.items() if node.pid() is None]
             self._start_nodes([*self.storage, *self.memory], started)
             if with_compute and self.has_several():
-                self._start_several(compute_port, started, fresh)
+                self._start_several(compute_port, started)
             elif with_compute:
                 self._start_compute(FIRST_COMPUTE, compute_port, started)
                 self.start_standbys()
@@ -628,7 +627,7 @@ class Cluster:
             server.query("CREATE DATABASE IF NOT EXISTS test")
         self._started(name, server, time.monotonic() - began, f"127.0.0.1:{port}")
 
-    def _start_several(self, port: int | None, started: list[BackgroundProcess], fresh_memory: Collection[str]) -> None:
+    def _start_several(self, port: int | None, started: list[BackgroundProcess]) -> None:
         """All at once, since each may have to wait for what only another one's log has; the first time one by itself, which makes
         the database. Those that cannot start leave the others running, and are named at the end."""
         for node in self.memory.values():
@@ -636,10 +635,10 @@ class Cluster:
             if illness := node.illness():
                 raise StrataError(f"{node.name} does not serve: {illness}; see {node.log}")
         serving = self.serving_computes()
-        for name in [] if fresh_memory else serving:
+        for name in serving:  # With a memory node that has just started they go on, or are told that they are none any more.
             wait_until(decided(self.computes[name]), DECIDED_TIMEOUT_S * self._slower(), every_s=0.2)
-        if fenced := serving if fresh_memory else [name for name in serving if is_fenced(self.computes[name])]:
-            self._say(f"  {', '.join(fenced)}: of the cluster no more, since the memory node or a lease was lost; started again")
+        if fenced := [name for name in serving if is_fenced(self.computes[name])]:
+            self._say(f"  {', '.join(fenced)}: of the cluster no more, since a lease was lost; started again")
             kill_all(self.computes[name] for name in fenced)
         started.clear()  # From now on the memory node may have what nobody else has: it is not stopped, whatever fails.
         failed: dict[str, str] = {}

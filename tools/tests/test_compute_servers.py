@@ -124,7 +124,7 @@ def test_who_cannot_start_is_named_and_leaves_the_others_running(tmp_path: Path,
     monkeypatch.setattr(cluster, "_await_compute", lambda *_: None)
     started: list[BackgroundProcess] = [cluster.computes["compute-1"]]
     with pytest.raises(StrataError) as raised:
-        cluster._start_several(None, started, [])
+        cluster._start_several(None, started)
     assert str(raised.value).splitlines() == [
         "not started: compute-2; compute-1, compute-3 serve",
         "compute-2: its port is in use",
@@ -156,13 +156,13 @@ def test_who_did_not_get_up_with_the_others_is_started_once_more(tmp_path: Path,
 
     monkeypatch.setattr(cluster, "_await_compute", wait)
     tries = 2
-    cluster._start_several(None, [], ["memory-1"])
+    cluster._start_several(None, [])
     assert tried == ["compute-1", "compute-2", "compute-2"] and running == {"compute-1", "compute-2"}
     running.clear()
     tried.clear()
     tries = 3
     with pytest.raises(StrataError, match="not started: compute-2; compute-1 serves"):
-        cluster._start_several(None, [], ["memory-1"])
+        cluster._start_several(None, [])
 
 
 def test_who_was_fenced_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,13 +188,14 @@ def test_who_was_fenced_is_started_again(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(cluster, "_launch_compute", launch)
     monkeypatch.setattr(cluster, "_await_compute", lambda *_: None)
-    cluster._start_several(None, [], [])
+    cluster._start_several(None, [])
     assert started == ["compute-2"]
-    # With a memory node that knows nobody all of them are.
+    # Who goes on with another memory node is not.
     running.update(cluster.computes)
     started.clear()
-    cluster._start_several(None, [], ["memory-1"])
-    assert started == ["compute-1", "compute-2"]
+    said["compute-2"] = ["no lease", "no lease", ""]
+    cluster._start_several(None, [])
+    assert started == []
 
 
 def test_a_memory_node_that_cannot_serve_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +204,7 @@ def test_a_memory_node_that_cannot_serve_is_not_waited_for(tmp_path: Path, monke
     monkeypatch.setattr(cluster_module, "MEMORY_WELL_TIMEOUT_S", 0.1)
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: why)
     with pytest.raises(StrataError, match="memory-1 does not serve: the logs held changes"):
-        cluster._start_several(None, [], [])
+        cluster._start_several(None, [])
 
 
 def test_what_makes_no_sense_with_several_is_refused(tmp_path: Path) -> None:

@@ -146,6 +146,11 @@ class ComputeNode {
     return written_ != nullptr ? static_cast<PageSource*>(written_.get()) : pages_.get();
   }
   [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
+  // How far the log is durable. Whoever reads it on storage nodes will see all of that soon.
+  [[nodiscard]] Lsn durable_log() {
+    log_->spread_news();
+    return log_->durable_lsn();
+  }
   [[nodiscard]] ControlStore* control() noexcept { return control_.get(); }
   // Of profiles with a memory tier; else null. For counters.
   [[nodiscard]] const RemoteMemory* memory() const noexcept { return memory_.get(); }

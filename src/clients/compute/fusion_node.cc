@@ -5,10 +5,13 @@
 
 #include "base/clock.h"
 #include "base/diag.h"
+#include "base/wait_interrupt.h"
 
 namespace strata::clients {
 
 namespace {
+
+constexpr uint64_t kLeaseAgainUs = 5'000;
 
 uint64_t random_life() {
   uint64_t life = 0;
@@ -23,6 +26,7 @@ FusionNode::FusionNode(const transport::Secret& secret, FusionNodeOptions option
   options_.compute.role = ComputeRole::kOneOfSeveral;
   options_.compute.membership = {[this](const Membership::Seat& seat) { return enter(seat); },
                                  [this] { leave_again(); }};
+  options_.member.durable = [this] { return node_->durable_log(); };
   options_.member.ended = [this](const Status& why) {
     if (options_.compute.adopts.is_zero())
       diag(Severity::kError, "%s: this server answers nothing any more; start it again",
@@ -104,8 +108,25 @@ Status FusionNode::share_pages() {
 
 // --- afterwards ---
 
+// FUN6
+bool FusionNode::wait_for_lease() const noexcept {
+  const uint64_t end_us = monotonic_us() + options_.answer_wait_us;
+  Mutex mutex(LatchRank::kLeaf);
+  CondVar never;
+  WaitInterrupt* const interrupt = WaitInterrupt::current();
+  while (!member_->has_lease()) {
+    if (monotonic_us() >= end_us || !member_->status().ok()) return false;
+    CondVarSleep sleep(&mutex, &never);
+    const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+    MutexLock lock(mutex);
+    if (is_interrupted_now(interrupt)) return false;
+    never.wait_for_us(lock, kLeaseAgainUs);
+  }
+  return true;
+}
+
 Status FusionNode::why_silent() const {
-  if (may_answer()) return ok_status();
+  if (member_->has_lease()) return ok_status();
   const Status ended = member_->status();
   if (!ended.ok())
     return error_fenced("this server is none of the cluster's any more (" + cause_of(ended) +

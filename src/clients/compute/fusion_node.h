@@ -16,8 +16,10 @@
 //         nor a place that was taken for it. After join() only leave() does that; without it (the
 //         destructor) all is as if the process had been killed, since pages may be changed that
 //         nobody else has.
-//   FUN5  Who hears that it is fenced, or that the memory node serves no more, says so once
-//         (ended), and answers nothing from then on: its server has to be started again.
+//   FUN5  Who hears that it is fenced says so once (ended), and answers nothing from then on: its
+//         server has to be started again.
+//   FUN6  A memory node that is lost is followed by the next one (FC51): what the server has stays
+//         its own, transactions go on, and whoever wants to answer meanwhile waits.
 #pragma once
 
 #include <functional>
@@ -35,7 +37,8 @@ struct FusionNodeOptions {
   ComputeOptions compute;
   // server, life, alone, join_us_max and ended are filled in.
   FusionMemberOptions member;
-  FusionPagesOptions pages;  // stream is filled in
+  FusionPagesOptions pages;              // stream is filled in
+  uint64_t answer_wait_us = 30'000'000;  // FUN6
   // FUN5. In a thread of this; must not block for it, nor end it.
   std::function<void(const Status&)> ended = nullptr;
 };
@@ -72,8 +75,11 @@ class FusionNode {
     seams->first_llsn_bias = node_->first_llsn_bias();
   }
 
-  [[nodiscard]] bool may_answer() const noexcept {  // K13, FUN2; cheap
-    return member_->lease()->valid(member_->epoch());
+  // K13, FUN2. Cheap while there is a lease. Without one it is waited for, for answer_wait_us, if
+  // there may be one again: what was read and written is as true under the next memory node
+  // (FUN6). So no latch may be held. Ends, too, when the thread is interrupted.
+  [[nodiscard]] bool may_answer() const noexcept {
+    return member_->has_lease() || wait_for_lease();
   }
   // Why it may not, for whoever asked: fenced or lease_lost. OK: it may by now.
   [[nodiscard]] Status why_silent() const;
@@ -93,6 +99,7 @@ class FusionNode {
   Status enter(const Membership::Seat& seat);
   void leave_again();
   Status share_pages();
+  bool wait_for_lease() const noexcept;
 
   const transport::Secret secret_;
   FusionNodeOptions options_;  // constant once join() has returned

@@ -15,6 +15,7 @@
 #include "clients/fusion/fusion_lease.h"
 #include "clients/fusion/horizon_client.h"
 #include "clients/fusion/oracle_client.h"
+#include "clients/fusion/reuse_client.h"
 #include "clients/fusion/row_lock_client.h"
 #include "clients/fusion/testing/memory_region.h"
 #include "clients/fusion/timestamp_fetcher.h"
@@ -656,6 +657,27 @@ TEST_F(RowLockClientTest, ManySharedLocksOfAnIndexAreReportedAsOne) {  // FC19
   client_.release_shared(own(3));
   EXPECT_FALSE(client_.has_whole(own(3), kIndex));
   EXPECT_EQ(hints_.sharers.load(), 0u);
+}
+
+TEST(ReuseMarks, ARoundThatIsAskedForAgainIsReportedAgain) {  // FC43: by another memory node
+  ReuseMarks marks;
+  EXPECT_EQ(marks.due(nullptr), std::nullopt);
+  marks.asked(7);
+  EXPECT_EQ(marks.due(nullptr), 7u);
+  marks.reported(7);
+  EXPECT_TRUE(marks.is_idle());
+  EXPECT_EQ(marks.due(nullptr), std::nullopt);
+  marks.asked(7);
+  EXPECT_FALSE(marks.is_idle());
+  EXPECT_EQ(marks.due(nullptr), 7u);
+  EXPECT_EQ(marks.due(nullptr), 7u) << "until it was answered";
+  marks.reported(7);
+  EXPECT_TRUE(marks.is_idle());
+  marks.asked(8);
+  marks.asked(6);  // late
+  EXPECT_EQ(marks.due(nullptr), 7u);
+  marks.reported(7);
+  EXPECT_EQ(marks.due(nullptr), 8u);
 }
 
 }  // namespace

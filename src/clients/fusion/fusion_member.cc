@@ -21,6 +21,7 @@ constexpr uint64_t kJoinWaitUs = 6'000'000;  // longer than the memory node keep
 constexpr uint64_t kJoinPauseUs = 50'000;
 constexpr uint64_t kServeUsMax = 30'000'000;
 constexpr uint64_t kRenewPauseUs = 50'000;  // after a renewal that failed
+constexpr uint64_t kGoOnPauseUs = 20'000;   // before the next memory node is asked again
 
 // False: the thread was interrupted.
 bool pause_for_us(uint64_t us) {
@@ -67,18 +68,27 @@ StatusOr<proto::FusionJoinReply> FusionMember::ask_to_join(const FusionMemberOpt
   }
 }
 
+// Memory is mapped over a unix socket only, and the next memory node may be elsewhere.
+transport::RegionPath FusionMember::path_over(const BlockingChannel& channel,
+                                              transport::RegionPath wanted) {
+  const bool may_map = channel.address().starts_with("unix:");
+  return wanted == transport::RegionPath::kMapped && !may_map ? transport::RegionPath::kCalls
+                                                              : wanted;
+}
+
 StatusOr<FusionMember::Opened> FusionMember::open_regions(
     const FusionMemberOptions& options, const std::shared_ptr<BlockingChannel>& channel,
     const proto::FusionJoinReply& joined) {
+  const transport::RegionPath path = path_over(*channel, options.path);
   const uint64_t deadline_us = monotonic_us() + options.open_us_max;
   Opened opened;
-  STRATA_ASSIGN_OR_RETURN(opened.times, transport::open_remote_region(channel, joined.times,
-                                                                      options.path, deadline_us));
-  STRATA_ASSIGN_OR_RETURN(opened.table, transport::open_remote_region(channel, joined.table.region,
-                                                                      options.path, deadline_us));
+  STRATA_ASSIGN_OR_RETURN(opened.times,
+                          transport::open_remote_region(channel, joined.times, path, deadline_us));
+  STRATA_ASSIGN_OR_RETURN(
+      opened.table, transport::open_remote_region(channel, joined.table.region, path, deadline_us));
   if (joined.slots != 0) {
-    STRATA_ASSIGN_OR_RETURN(opened.pool, transport::open_remote_region(channel, joined.pool,
-                                                                       options.path, deadline_us));
+    STRATA_ASSIGN_OR_RETURN(opened.pool,
+                            transport::open_remote_region(channel, joined.pool, path, deadline_us));
     if (opened.pool->bytes() != uint64_t{joined.slots} * kPageBytes)
       return error_corruption("the memory node's pool has another size than it says");
   }
@@ -111,9 +121,10 @@ FusionMember::FusionMember(const FusionMemberOptions& options,
                            const proto::FusionJoinReply& joined, const Opened& opened)
     : options_(options),
       pool_region_(opened.pool),
-      table_region_(opened.table),
+      table_regions_{opened.table},
+      table_slots_(joined.table.slots),
       calls_(std::move(channel), {options.server, options.life, joined.epoch}, options.call_us_max),
-      table_(table_over(table_region_.get(), joined.table.slots)),
+      table_(table_over(opened.table.get(), joined.table.slots)),
       oracle_(&lease_),
       horizon_(&lease_),
       owners_(&calls_, &lease_, options.owners),
@@ -159,7 +170,8 @@ Status FusionMember::serve() {
       &calls_, RemoteEvents::Hearers{pages_.get(), &owners_, &names_, &reuse_},
       [this](const Status& why) { end(why); });
   row_locks_ = std::make_unique<RemoteRowLocks>(&calls_, &locks_);
-  if (row_locks_->wait_joined(kServeUsMax)) return status();
+  serves_ = row_locks_->wait_joined(kServeUsMax);
+  if (serves_) return status();
   STRATA_RETURN_IF_ERROR(status());
   return error_timed_out("the memory node does not answer about row locks");
 }
@@ -188,6 +200,7 @@ void FusionMember::keep_renewing() {
   uint64_t pause_us = options_.renew_us;
   while (!stopping_.wait_for_us(pause_us)) {
     const Status renewed = renew();
+    if (is_withdrawn(renewed)) go_on();
     if (!status().ok()) return;
     pause_us = renewed.ok() ? options_.renew_us : std::min(kRenewPauseUs, options_.renew_us);
   }
@@ -207,10 +220,11 @@ Status FusionMember::renew() {
   request.beat.fences_heard = fences_heard_;
   request.members = members_heard_;
   const uint64_t asked_us = boot_time_us();
-  const auto bytes = calls_.call(proto::kFusionRenew, proto::encode(request));
+  const auto bytes = calls_.call_as_is(proto::kFusionRenew, proto::encode(request));
   const auto reply = bytes.ok() ? proto::decode_fusion_renew_reply(*bytes) : bytes.status();
   if (!reply.ok()) {
     counters_.renewals_failed.fetch_add(1, std::memory_order_relaxed);
+    calls_.channel()->forget_connections();  // it may be somewhere else by now
     if (has_ended(reply.status())) end(reply.status());
     return reply.status();
   }
@@ -251,11 +265,11 @@ void FusionMember::close_tables(const proto::FusionRenewReply& reply) {
 bool FusionMember::open_tables(const proto::FusionRenewReply& reply) {
   if (reply.members == members_heard_) return true;
   bool all = true;
+  const transport::RegionPath path = path_over(*calls_.channel(), options_.path);
   for (const proto::FusionServer& server : reply.servers) {
     if (server.server == options_.server || tables_.contains(server.server.value)) continue;
-    auto opened =
-        transport::open_remote_region(calls_.channel(), server.table.region, options_.path,
-                                      monotonic_us() + options_.open_us_max);
+    auto opened = transport::open_remote_region(calls_.channel(), server.table.region, path,
+                                                monotonic_us() + options_.open_us_max);
     const bool fits = opened.ok() && (*opened)->bytes() == TitRegion::bytes_of(server.table.slots);
     if (!fits) {
       all = false;  // whoever has it is asked meanwhile
@@ -266,6 +280,111 @@ bool FusionMember::open_tables(const proto::FusionRenewReply& reply) {
     counters_.tables_opened.fetch_add(1, std::memory_order_relaxed);
   }
   return all;
+}
+
+// --- another memory node (FC51) ---
+
+void FusionMember::go_on() {
+  FusionPages* pages = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    if (!ended_.ok()) return;
+    pages = pages_.get();
+  }
+  if (!serves_.load() || (pages != nullptr && !pages->may_renew()))
+    return end(error_fenced("the memory node has ended before this server was ready"));
+  while (!stopping_.raised()) {
+    events_->epoch_is_over(epoch());  // FC57: before anybody else is told what there is
+    Status status;
+    {
+      const MutexLock lock(renewing_);
+      status = try_go_on(pages);
+    }
+    if (status.ok()) {
+      status = renew();
+      if (!is_withdrawn(status)) return;
+    }
+    if (is_fenced(status) || is_invalid_argument(status) || is_unsupported(status))
+      return end(status);
+    calls_.channel()->forget_connections();
+    if (stopping_.wait_for_us(kGoOnPauseUs)) return;
+  }
+}
+
+Status FusionMember::try_go_on(FusionPages* pages) {
+  const proto::FusionResumeRequest request{calls_.caller(), options_.token};
+  STRATA_ASSIGN_OR_RETURN(const std::string bytes,
+                          calls_.call_as_is(proto::kFusionResume, proto::encode(request)));
+  STRATA_ASSIGN_OR_RETURN(const proto::FusionJoinReply joined,
+                          proto::decode_fusion_join_reply(bytes));
+  if (joined.epoch <= epoch()) return error_corruption("a memory node of an epoch that is over");
+  if ((joined.slots != 0) != (pool_region_ != nullptr))
+    return error_unsupported("the memory nodes do not agree on whether pages are shared");
+  STRATA_ASSIGN_OR_RETURN(const Opened opened, open_regions(options_, calls_.channel(), joined));
+  STRATA_RETURN_IF_ERROR(say_all(calls_.caller_under(joined.epoch), pages));
+  use(joined, opened, pages);
+  return ok_status();
+}
+
+// Until it is answered, or there is yet another memory node.
+Status FusionMember::say(uint16_t method, const std::string& request, Epoch epoch) {
+  for (;;) {
+    transport::CallOptions call;
+    call.method = method;
+    call.epoch = epoch.value;
+    call.deadline_us = monotonic_us() + options_.call_us_max;
+    call.idempotent = proto::may_repeat(method);
+    transport::BlockingReply reply;
+    const Status status = calls_.channel()->call(call, request, &reply);
+    if (!may_be_repeated(status)) return status;
+    calls_.channel()->forget_connections();
+    if (stopping_.wait_for_us(kGoOnPauseUs)) return error_interrupted();
+  }
+}
+
+Status FusionMember::say_all(const proto::PageCaller& caller, FusionPages* pages) {
+  proto::ResumeEndedRequest last{caller, {}, 0, 0, 0};
+  if (pages != nullptr) {
+    const std::vector<proto::HeldPage> held = pages->renew(caller.epoch);
+    for (size_t from = 0; from < held.size(); from += proto::kFusionPagesMax)
+      STRATA_RETURN_IF_ERROR(say(proto::kReportHeldPages,
+                                 proto::encode(proto::ReportHeldPagesRequest{
+                                     caller, part_of(held, from, proto::kFusionPagesMax)}),
+                                 caller.epoch));
+    last.page_number = pages->holds().last_number();
+  }
+  const std::vector<proto::HeldName> names = names_.renew(caller.epoch);
+  for (size_t from = 0; from < names.size(); from += proto::kFusionNamesMax)
+    STRATA_RETURN_IF_ERROR(say(proto::kReportHeldNames,
+                               proto::encode(proto::ReportHeldNamesRequest{
+                                   caller, part_of(names, from, proto::kFusionNamesMax)}),
+                               caller.epoch));
+  last.name_number = names_.holds().last_number();
+  last.round = reuse_.last_round();
+  // After what it has: all that was given up before is in the log up to here.
+  if (options_.durable != nullptr) last.durable = options_.durable();
+  return say(proto::kResumeEnded, proto::encode(last), caller.epoch);
+}
+
+void FusionMember::use(const proto::FusionJoinReply& joined, const Opened& opened,
+                       FusionPages* pages) {
+  for (const auto& [server, life] : tables_) reader_.closed(NodeId{server});
+  tables_.clear();
+  members_heard_ = 0;
+  if (table_ != nullptr) {  // FC52
+    const bool fits = joined.table.slots == table_slots_;
+    table_regions_.push_back(opened.table);
+    table_->move_to(fits ? opened.table->direct() : nullptr);
+  }
+  locks_.use(joined.epoch);
+  calls_.go_on(joined.epoch);
+  oracle_.use(opened.times, joined.epoch);
+  horizon_.use(opened.times, joined.epoch);
+  if (pages != nullptr) pages->use(joined.epoch, opened.pool);
+  counters_.resumed.fetch_add(1, std::memory_order_relaxed);
+  diag(Severity::kWarning,
+       "fusion: server %u goes on with another memory node, epoch %llu; nothing is lost",
+       unsigned{options_.server.value}, static_cast<unsigned long long>(joined.epoch.value));
 }
 
 // FC31
@@ -280,7 +399,6 @@ void FusionMember::end(const Status& why) {
   diag(Severity::kWarning, "fusion: server %u has ended here: %s", unsigned{options_.server.value},
        std::string(why.message()).c_str());
   lease_.end();
-  // FC22
   const Status fenced = is_fenced(why) ? why : error_fenced(std::string(why.message()));
   oracle_.end(fenced);
   if (pages != nullptr) pages->fenced(fenced);

@@ -7,10 +7,16 @@
 //   FC30  A renewal that tells of fences and of who is there is heeded in this order: tables of
 //         those that are fenced or gone are closed, then the lease counts, then tables of newcomers
 //         are opened (FC8). What could not be opened is asked for again.
-//   FC31  A server that hears that it is fenced, or that the memory node serves no more under the
-//         epoch, has no lease, no pages, no names and nobody that waits for rows or names from then
-//         on, and tells its owner once; it stays so. A memory node that is silent only lets the
-//         lease run out: when it answers again everything goes on.
+//   FC31  A server that hears that it is fenced has no lease, no pages, no names and nobody that
+//         waits for rows or names from then on, and tells its owner once; it stays so. A memory
+//         node that is silent only lets the lease run out: when it answers again everything goes
+//         on.
+//   FC51  A memory node that has ended, or has another epoch, is followed by its successor, in this
+//         order: that takes this server in as one that goes on, is told what it has (FH11, FC49),
+//         and how far its log is durable, last; from then on all is under the new epoch, and the
+//         next lease is asked for. Whatever fails is done again, from the start if there is yet
+//         another epoch. Nothing is given up or put meanwhile. Who is refused, or has no kernel
+//         that serves (its last life's log is not redone), is as if fenced.
 //   FC32  leave() ends the lease first, then says so: what the memory node gives to others
 //         meanwhile nobody here uses. If the answer is lost, the server is fenced when its lease is
 //         over.
@@ -67,6 +73,9 @@ struct FusionMemberOptions {
   RemotePagesOptions pages = {};
   NameLocksOptions names = {};
   ReuseClientOptions reuse = {};
+  // FC51. How far this server's log is durable, at least, for sure; may block for that. Null: it
+  // has none, and whoever changes pages needs one.
+  std::function<Lsn()> durable = nullptr;
   // FC31. In a thread of this; must not block for it.
   std::function<void(const Status&)> ended = nullptr;
   // Who is a member now, when that has changed, perhaps more than once. The same.
@@ -75,6 +84,7 @@ struct FusionMemberOptions {
 
 struct FusionMemberCounters {
   std::atomic<uint64_t> renewals{0}, renewals_failed{0}, tables_opened{0}, tables_closed{0};
+  std::atomic<uint64_t> resumed{0};  // memory nodes that were followed by another (FC51)
 };
 
 class FusionMember {
@@ -111,7 +121,9 @@ class FusionMember {
   [[nodiscard]] ReuseClient* page_reuse() noexcept { return &reuse_; }
   [[nodiscard]] RemoteOwners* owners() noexcept { return &owners_; }
   [[nodiscard]] FusionPages* pages() noexcept { return pages_.get(); }  // null: not shared
-  [[nodiscard]] Epoch epoch() const noexcept { return calls_.caller().epoch; }
+  [[nodiscard]] Epoch epoch() const noexcept { return calls_.epoch(); }
+  // Whether this server may answer: it has a lease of the memory node of now.
+  [[nodiscard]] bool has_lease() const noexcept { return lease_.valid(epoch()); }
   // OK, or why it has ended (FC31).
   [[nodiscard]] Status status() const;
   // Hears what there is now, once that is possible; for tests, and who cannot wait for the next
@@ -131,13 +143,24 @@ class FusionMember {
   static StatusOr<Opened> open_regions(const FusionMemberOptions& options,
                                        const std::shared_ptr<transport::BlockingChannel>& channel,
                                        const proto::FusionJoinReply& joined);
+  static transport::RegionPath path_over(const transport::BlockingChannel& channel,
+                                         transport::RegionPath wanted);
   void keep_renewing();
+  void go_on();
+  Status try_go_on(FusionPages* pages) STRATA_REQUIRES(renewing_);
+  Status say_all(const proto::PageCaller& caller, FusionPages* pages);
+  Status say(uint16_t method, const std::string& request, Epoch epoch);
+  void use(const proto::FusionJoinReply& joined, const Opened& opened, FusionPages* pages)
+      STRATA_REQUIRES(renewing_);
   void close_tables(const proto::FusionRenewReply& reply) STRATA_REQUIRES(renewing_);
   bool open_tables(const proto::FusionRenewReply& reply) STRATA_REQUIRES(renewing_);
   void end(const Status& why);
 
   const FusionMemberOptions options_;
-  const std::shared_ptr<transport::RemoteRegion> pool_region_, table_region_;
+  const std::shared_ptr<transport::RemoteRegion> pool_region_;  // of the first memory node
+  // This server's tables, the last one of now: it may still write to those before.
+  std::vector<std::shared_ptr<transport::RemoteRegion>> table_regions_;
+  const uint64_t table_slots_;
   RemoteCalls calls_;
   FusionLease lease_;
   std::unique_ptr<TitRegion> table_;  // null: it is reached by calls only, and shows nothing
@@ -161,6 +184,7 @@ class FusionMember {
   Status ended_ STRATA_GUARDED_BY(mutex_);
   std::unique_ptr<FusionPages> pages_;  // set under mutex_ while renewals run
 
+  std::atomic<bool> serves_{false};  // serve() has returned
   std::unique_ptr<RemoteRowLocks> row_locks_;
   std::unique_ptr<RemoteEvents> events_;
   StopFlag stopping_;

@@ -18,8 +18,23 @@ using transport::RegionOperation;
 
 namespace {
 
+constexpr uint64_t kLeaseAgainUs = 5'000;
+constexpr uint64_t kReadAgainUs = 20'000;
 constexpr uint64_t kSlotLookUs = 20'000;  // who does not want to wait lets another's call end
 constexpr uint32_t kPutsAtOnce = 16;      // a batch of puts by call has room for that many pages
+
+// False: the thread was interrupted.
+bool pause_for_us(uint64_t us) {
+  Mutex mutex(LatchRank::kLeaf);
+  CondVar never;
+  CondVarSleep sleep(&mutex, &never);
+  WaitInterrupt* const interrupt = WaitInterrupt::current();
+  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+  MutexLock lock(mutex);
+  if (is_interrupted_now(interrupt)) return false;
+  never.wait_for_us(lock, us);
+  return !is_interrupted_now(interrupt);
+}
 
 PageMode mode_of(LatchMode mode) noexcept {
   return mode == LatchMode::kExclusive ? PageMode::kExclusive : PageMode::kShared;
@@ -27,6 +42,10 @@ PageMode mode_of(LatchMode mode) noexcept {
 
 Status no_lease() {
   return error_lease_lost("this server has no lease from the memory node at the moment");
+}
+
+Status another_serves() {
+  return error_lease_lost("another memory node serves this server by now, or soon");
 }
 
 }  // namespace
@@ -50,7 +69,8 @@ class FusionPages::Source final : public PageSource {
   // page is being given up (FH6). Looked at after the frames, and told before the rest is waited
   // for.
   Status sync_below(Lsn floor) override {
-    STRATA_RETURN_IF_ERROR(pages_->report_all(pages_->holds_.all_unreported()));
+    const Epoch epoch = pages_->pool_now()->epoch;
+    STRATA_RETURN_IF_ERROR(pages_->report_all(pages_->holds_.all_unreported(), epoch));
     return pages_->service_->write_back_below(pages_->options_.stream, floor);
   }
   Status create_space(SpaceId space) override { return storage_->create_space(space); }
@@ -109,17 +129,19 @@ FusionPages::FusionPages(const FusionPagesOptions& options, Epoch epoch, const L
                          PageService* service, std::shared_ptr<transport::RemoteRegion> pool,
                          PageSource* storage)
     : options_(options),
-      epoch_(epoch),
       lease_(lease),
       service_(service),
-      pool_region_(std::move(pool)),
       storage_(storage),
       source_(std::make_unique<Source>(this)),
-      holds_(options.holds, [this] {
-        const MutexLock lock(mutex_);
-        has_work_ = true;
-        changed_.notify_all();
-      }) {
+      slots_of_(make_pool(epoch, std::move(pool))),
+      holds_(
+          options.holds,
+          [this] {
+            const MutexLock lock(mutex_);
+            has_work_ = true;
+            changed_.notify_all();
+          },
+          epoch) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -130,6 +152,19 @@ FusionPages::~FusionPages() {
     changed_.notify_all();
   }
   thread_.join();
+}
+
+FusionPages::PoolRef FusionPages::make_pool(Epoch epoch,
+                                            std::shared_ptr<transport::RemoteRegion> region) {
+  auto pool = std::make_shared<Pool>();
+  pool->epoch = epoch;
+  pool->region = std::move(region);
+  return pool;
+}
+
+FusionPages::PoolRef FusionPages::pool_now() const {
+  const MutexLock lock(mutex_);
+  return slots_of_;
 }
 
 PageSource* FusionPages::source() noexcept { return source_.get(); }
@@ -145,17 +180,56 @@ void FusionPages::heard(const Status& status) {
   if (is_fenced(status)) holds_.end(status);  // FU3
 }
 
+// --- another memory node ---
+
+bool FusionPages::may_renew() {
+  const MutexLock lock(mutex_);
+  return adoption_ended_ && pool_ != nullptr;
+}
+
+std::vector<proto::HeldPage> FusionPages::renew(Epoch epoch) {
+  {
+    MutexLock lock(mutex_);
+    renewing_ = true;
+    changed_.notify_all();
+    while (!resting_ && !stopping_) changed_.wait(lock);
+  }
+  given_up_.clear();  // of these nothing is here any more: renew() lets go of them
+  return holds_.renew(epoch, monotonic_us());
+}
+
+void FusionPages::use(Epoch epoch, std::shared_ptr<transport::RemoteRegion> pool) {
+  PoolRef next = make_pool(epoch, std::move(pool));
+  const MutexLock lock(mutex_);
+  slots_of_.swap(next);
+  renewing_ = false;
+  has_work_ = true;
+  changed_.notify_all();
+}
+
 // --- page locks ---
 
 // Everybody's asks that are not sent yet, in one call: others' ride along.
 void FusionPages::ask() {
+  const Epoch epoch = holds_.epoch();  // before: what comes late is an earlier memory node's
   const std::vector<proto::PageAsk> asks = holds_.take_asks();
   if (asks.empty()) return;
   const InterruptScope carried_through(nullptr);
   const auto grants = service_->ask(asks);
   // Those without an answer are asked again after a while (PageHolds::repeat()).
   if (!grants.ok()) return heard(grants.status());
-  for (const proto::PageGrant& grant : *grants) holds_.granted(grant);
+  for (const proto::PageGrant& grant : *grants) holds_.granted(grant, epoch);
+}
+
+// FU3. What was granted just before a lease ended waits for the next one.
+Status FusionPages::wait_for_lease() const {
+  const uint64_t end_us = monotonic_us() + options_.lease_us_max;
+  while (!lease_->valid(lease_->epoch())) {
+    STRATA_RETURN_IF_ERROR(holds_.ended());
+    if (monotonic_us() >= end_us) return no_lease();
+    if (!pause_for_us(kLeaseAgainUs)) return error_interrupted();
+  }
+  return ok_status();
 }
 
 Status FusionPages::acquire(PageId id, LatchMode mode, Llsn* newest) {
@@ -169,9 +243,10 @@ Status FusionPages::acquire(PageId id, LatchMode mode, Llsn* newest) {
       }
       request.wait_answered();  // it is being answered
     }
-    if (request.status.ok() && !lease_->valid(epoch_)) {  // FU3
-      holds_.release(id);
-      return no_lease();
+    if (request.status.ok()) {
+      const Status may = wait_for_lease();
+      if (!may.ok()) holds_.release(id);
+      STRATA_RETURN_IF_ERROR(may);
     }
   }
   if (request.status.ok()) *newest = holds_.version(id).llsn;
@@ -216,6 +291,12 @@ void FusionPages::work() {
     {
       MutexLock lock(mutex_);
       if (!has_work_ && !stopping_) changed_.wait_for_us(lock, options_.look_us);
+      while (renewing_ && !stopping_) {  // FH10
+        resting_ = true;
+        changed_.notify_all();
+        changed_.wait(lock);
+      }
+      resting_ = false;
       if (stopping_) return;
       has_work_ = false;
       pool = pool_;
@@ -223,7 +304,7 @@ void FusionPages::work() {
     }
     const std::vector<PageReport> not_held = holds_.take_not_held();
     // One that is lost is asked for again.
-    if (!not_held.empty()) heard(service_->report(not_held));
+    if (!not_held.empty()) heard(service_->report(not_held, pool_now()->epoch));
     ask();
     report_given_up();
     if (pool != nullptr) give_up(pool);
@@ -267,7 +348,7 @@ void FusionPages::report_given_up() {
   std::vector<PageReport> reports;
   for (const PageId page : given_up_) reports.push_back(holds_.last_report(page));
   counters_.reports.fetch_add(1, std::memory_order_relaxed);
-  const Status status = service_->report(reports);
+  const Status status = service_->report(reports, pool_now()->epoch);
   heard(status);
   if (!status.ok()) return;  // and again, with the next look
   for (const PageId page : std::exchange(given_up_, {})) holds_.given_up(page, monotonic_us());
@@ -276,12 +357,24 @@ void FusionPages::report_given_up() {
 
 // --- pages ---
 
+// FH10: what only the pool of a memory node had that is gone is in storage before long.
 Status FusionPages::read(PageId id, Llsn at_least, char* page) {
+  const uint64_t end_us = monotonic_us() + options_.lease_us_max;
+  for (;;) {
+    const Status status = read_once(id, at_least, page);
+    const bool may_come = is_peer_down(status) && holds_.version(id).known;
+    if (!may_come || monotonic_us() >= end_us) return status;
+    if (!pause_for_us(kReadAgainUs)) return error_interrupted();
+  }
+}
+
+Status FusionPages::read_once(PageId id, Llsn at_least, char* page) {
+  const PoolRef pool = pool_now();
   const PageHolds::Version version = holds_.version(id);
   if (version.known && version.slot != kNoPageSlot) {
     RegionOperation get = PageSlots::get(version.slot, page);
     const Status got =
-        pool_region_->run(absl::MakeSpan(&get, 1), monotonic_us() + options_.io_us_max);
+        pool->region->run(absl::MakeSpan(&get, 1), monotonic_us() + options_.io_us_max);
     if (got.ok() && PageSlots::check(page, id, version.llsn).ok()) {
       counters_.gets.fetch_add(1, std::memory_order_relaxed);
       return ok_status();
@@ -297,18 +390,18 @@ Status FusionPages::read(PageId id, Llsn at_least, char* page) {
 }
 
 // FH2.
-Status FusionPages::report_unreported(const PageId* ids, uint32_t count) {
+Status FusionPages::report_unreported(const PageId* ids, uint32_t count, Epoch epoch) {
   std::vector<PageReport> reports;
   for (uint32_t i = 0; i < count; ++i)
     if (const auto report = holds_.unreported(ids[i]); report.has_value())
       reports.push_back(*report);
-  return report_all(reports);
+  return report_all(reports, epoch);
 }
 
-Status FusionPages::report_all(const std::vector<PageReport>& reports) {
+Status FusionPages::report_all(const std::vector<PageReport>& reports, Epoch epoch) {
   if (reports.empty()) return ok_status();
   counters_.reports.fetch_add(1, std::memory_order_relaxed);
-  const Status status = service_->report(reports);
+  const Status status = service_->report(reports, epoch);
   heard(status);
   if (status.ok())
     for (const PageReport& report : reports) holds_.reported(report);
@@ -316,70 +409,72 @@ Status FusionPages::report_all(const std::vector<PageReport>& reports) {
 }
 
 // Some, and at most `count`.
-Status FusionPages::take_slots(size_t count, std::vector<uint32_t>* slots) {
+Status FusionPages::take_slots(const PoolRef& pool, size_t count, std::vector<uint32_t>* slots) {
   for (;;) {
     while (slots->size() < count) {
-      const auto slot = slots_.take();
+      const auto slot = pool->slots.take();
       if (!slot.has_value()) break;
       slots->push_back(*slot);
     }
     if (!slots->empty()) return ok_status();
-    Status status = get_slots(0);
-    if (status.ok() && slots_.free() == 0) status = wait_for_slots();
+    Status status = get_slots(pool, 0);
+    if (status.ok() && pool->slots.free() == 0) status = wait_for_slots(pool);
     heard(status);
     STRATA_RETURN_IF_ERROR(status);
   }
 }
 
 // FH9
-Status FusionPages::wait_for_slots() {
+Status FusionPages::wait_for_slots(const PoolRef& pool) {
   counters_.slot_waits.fetch_add(1, std::memory_order_relaxed);
-  STRATA_RETURN_IF_ERROR(report_all(holds_.all_unreported()));
+  STRATA_RETURN_IF_ERROR(report_all(holds_.all_unreported(), pool->epoch));
   const uint64_t end_us = monotonic_us() + options_.slot_us_max;
-  while (slots_.free() == 0) {
-    if (!lease_->valid(epoch_)) return no_lease();  // FU3
+  while (pool->slots.free() == 0) {
+    if (!lease_->valid(pool->epoch)) return no_lease();  // FU3
     const uint64_t now_us = monotonic_us();
     if (now_us >= end_us)
       return error_busy(
           "the memory node's pool is full of pages that storage lacks, and storage has taken none "
           "of them for some seconds; to do: look at the storage nodes");
-    STRATA_RETURN_IF_ERROR(get_slots(std::min(options_.slot_call_us, end_us - now_us)));
+    STRATA_RETURN_IF_ERROR(get_slots(pool, std::min(options_.slot_call_us, end_us - now_us)));
   }
   return ok_status();
 }
 
 // One thread asks, the others wait for what it gets. OK: there may be some now.
-Status FusionPages::get_slots(uint64_t wait_us) {
-  MutexLock lock(slots_mutex_);
-  if (asks_for_slots_) {
-    slots_asked_.wait_for_us(lock, std::max<uint64_t>(wait_us, kSlotLookUs));
+Status FusionPages::get_slots(const PoolRef& pool, uint64_t wait_us) {
+  MutexLock lock(pool->mutex);
+  if (pool->asks) {
+    pool->asked.wait_for_us(lock, std::max<uint64_t>(wait_us, kSlotLookUs));
     return ok_status();
   }
-  if (slots_.free() != 0) return ok_status();
-  asks_for_slots_ = true;
-  const uint64_t request = slots_request_ + 1;
+  if (pool->slots.free() != 0) return ok_status();
+  pool->asks = true;
+  const uint64_t request = pool->request + 1;
   lock.unlock();
-  const auto taken = service_->take_slots(request, options_.slots_at_once, wait_us);
+  const auto taken = service_->take_slots(request, options_.slots_at_once, wait_us, pool->epoch);
   lock.lock();
-  asks_for_slots_ = false;
+  pool->asks = false;
   if (taken.ok() && !taken->empty()) {
-    slots_request_ = request;
-    slots_.add(*taken);
+    pool->request = request;
+    pool->slots.add(*taken);
   }
-  slots_asked_.notify_all();
+  pool->asked.notify_all();
   return taken.status();
 }
 
 // Puts pages[which[i]] into slots[i].
-Status FusionPages::put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
-                        const char* pages) {
+Status FusionPages::put(const PoolRef& pool, const std::vector<uint32_t>& slots,
+                        const std::vector<uint32_t>& which, const char* pages) {
   RegionOperation puts[kPutsAtOnce];
   for (size_t from = 0; from < which.size(); from += kPutsAtOnce) {
     const size_t some = std::min<size_t>(kPutsAtOnce, which.size() - from);
     for (size_t i = 0; i < some; ++i)
       puts[i] = PageSlots::put(slots[from + i], pages + size_t{which[from + i]} * kPageBytes);
-    STRATA_RETURN_IF_ERROR(
-        pool_region_->run(absl::MakeSpan(puts, some), monotonic_us() + options_.io_us_max));
+    const Status status =
+        pool->region->run(absl::MakeSpan(puts, some), monotonic_us() + options_.io_us_max);
+    if (is_withdrawn(status)) return another_serves();  // FH10: another pool comes
+    STRATA_RETURN_IF_ERROR(status);
   }
   counters_.puts.fetch_add(which.size(), std::memory_order_relaxed);
   return ok_status();
@@ -389,11 +484,12 @@ Status FusionPages::write(const PageId* ids, const PageChanges* changes, uint32_
                           const char* pages, bool* ok) {
   std::fill(ok, ok + count, false);
   const InterruptScope carried_through(nullptr);
-  if (!lease_->valid(epoch_)) return no_lease();  // FU3
+  const PoolRef pool = pool_now();
+  if (!lease_->valid(pool->epoch)) return no_lease();  // FU3
   for (uint32_t i = 0; i < count; ++i)
     if (holds_.number(ids[i]) == 0)
       return error_fenced("this server does not have " + name_of(ids[i]) + " any more");
-  STRATA_RETURN_IF_ERROR(report_unreported(ids, count));
+  STRATA_RETURN_IF_ERROR(report_unreported(ids, count, pool->epoch));
   std::vector<uint32_t> which;
   for (uint32_t i = 0; i < count; ++i) {
     const PageHolds::Version version = holds_.version(ids[i]);
@@ -404,25 +500,25 @@ Status FusionPages::write(const PageId* ids, const PageChanges* changes, uint32_
   Status status;
   for (size_t from = 0; status.ok() && from < which.size();) {
     std::vector<uint32_t> slots;
-    status = take_slots(which.size() - from, &slots);
+    status = take_slots(pool, which.size() - from, &slots);
     if (!status.ok()) break;
     const auto begin = which.begin() + static_cast<ptrdiff_t>(from);
     const std::vector<uint32_t> some(begin, begin + static_cast<ptrdiff_t>(slots.size()));
-    status = write_some(some, slots, ids, changes, pages, ok);
+    status = write_some(pool, some, slots, ids, changes, pages, ok);
     from += some.size();
   }
   return status;
 }
 
 // The pages `which`, into these slots.
-Status FusionPages::write_some(const std::vector<uint32_t>& which,
+Status FusionPages::write_some(const PoolRef& pool, const std::vector<uint32_t>& which,
                                const std::vector<uint32_t>& slots, const PageId* ids,
                                const PageChanges* changes, const char* pages, bool* ok) {
-  if (!lease_->valid(epoch_)) {  // FU3: it may have waited
-    slots_.add(slots);           // nothing was put into them
+  if (!lease_->valid(pool->epoch)) {  // FU3: it may have waited
+    pool->slots.add(slots);           // nothing was put into them
     return no_lease();
   }
-  STRATA_RETURN_IF_ERROR(put(slots, which, pages));  // FH4: else these slots are lost
+  STRATA_RETURN_IF_ERROR(put(pool, slots, which, pages));  // FH4: else these slots are lost
   std::vector<PageId> kept;
   for (size_t at = 0; at < which.size(); ++at) {
     const uint32_t i = which[at];
@@ -433,14 +529,18 @@ Status FusionPages::write_some(const std::vector<uint32_t>& which,
     version.stream = options_.stream;
     version.first = changes[i].first;
     version.end = changes[i].end;
-    holds_.put(version);
+    if (!holds_.put(version, pool->epoch)) return another_serves();  // FH10
     // Of one that is given up the last report tells it, too.
     if (holds_.is_giving_up(ids[i]))
       ok[i] = true;
     else
       kept.push_back(ids[i]);
   }
-  STRATA_RETURN_IF_ERROR(report_unreported(kept.data(), static_cast<uint32_t>(kept.size())));
+  STRATA_RETURN_IF_ERROR(
+      report_unreported(kept.data(), static_cast<uint32_t>(kept.size()), pool->epoch));
+  // There may have been nothing to report any more. If it is the same memory node still, that is
+  // since somebody else has reported it.
+  if (holds_.epoch() != pool->epoch) return another_serves();
   for (const uint32_t i : which) ok[i] = true;
   return ok_status();
 }

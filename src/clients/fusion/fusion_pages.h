@@ -14,10 +14,16 @@
 //        server that hears that it is fenced has no pages from then on.
 //   FH9  Who waits for a slot has none and holds back no report: what is in slots storage can be
 //        given, and that alone ends the wait (FU21). Pages are put as slots come, not all at once.
+//   FH10  A memory node in the place of one that is gone has another pool. renew() tells what pages
+//         the server has, while nothing is being given up; use() goes on with the pool. Whoever has
+//         begun with the old pool meanwhile fails, and what it wanted to put stays changed. A page
+//         that only the old pool had is read from storage, once its log is redone there: that is
+//         waited for.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what
 //        storage has; storage has all of it then (FU16).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,23 +50,28 @@ class PageService {
   virtual ~PageService() = default;
   // What can be granted at once; the rest comes by FusionPages::granted().
   virtual StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) = 0;
-  virtual Status report(const std::vector<proto::PageReport>& reports) = 0;
+  // `epoch`: what is said is of that one's pool; under another one nothing is done (fenced,
+  // withdrawn).
+  virtual Status report(const std::vector<proto::PageReport>& reports, Epoch epoch) = 0;
   // Waits so long for one at least. None: `request` is not answered yet, and may be asked again.
   virtual StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted,
-                                                     uint64_t wait_us) = 0;
+                                                     uint64_t wait_us, Epoch epoch) = 0;
   // Adopts this server's own place: the pages that its last life had exclusively.
   virtual StatusOr<std::vector<PageId>> adopt() = 0;
   virtual Status adoption_ended() = 0;
   // Until storage has what the stream changed below that place, as far as slots have it.
   virtual Status write_back_below(StreamId stream, Lsn below) = 0;
   virtual Status forget_space(SpaceId space) = 0;
+  // The server is fenced: what waits for the memory node ends. Does not block.
+  virtual void end() {}
 };
 
 struct FusionPagesOptions {
   StreamId stream;  // this server's
   PageHoldsOptions holds;
-  uint64_t wait_us_max = 60'000'000;  // for a page; then timed_out
-  uint64_t io_us_max = 5'000'000;     // for a put or a get
+  uint64_t wait_us_max = 60'000'000;   // for a page; then timed_out
+  uint64_t lease_us_max = 30'000'000;  // for the next lease, once a page was granted
+  uint64_t io_us_max = 5'000'000;      // for a put or a get
   // For a slot; then busy. Less than statements wait for a frame (B3), which then know why.
   uint64_t slot_us_max = 8'000'000;
   uint64_t slot_call_us = 500'000;  // of that in one call; then it is looked at the lease again
@@ -90,7 +101,17 @@ class FusionPages final : public PageLock {
   void granted(const proto::PageGrant& grant) { holds_.granted(grant); }
   void asked_back(const proto::PageGiveUp& give_up) { holds_.asked_back(give_up); }
   // FU3.
-  void fenced(const Status& why) { holds_.end(why); }
+  void fenced(const Status& why) {
+    holds_.end(why);
+    service_->end();
+  }
+
+  // FH10. False: this server is still redoing its last life's log, and cannot go on elsewhere.
+  [[nodiscard]] bool may_renew();
+  // What it has, from now on under that epoch. Nothing is given up until use(). Blocks for what is
+  // being given up. May be called again.
+  std::vector<proto::HeldPage> renew(Epoch epoch);
+  void use(Epoch epoch, std::shared_ptr<transport::RemoteRegion> pool);
 
   // PageLock. Errors: fenced, lease_lost, timed_out, interrupted.
   Status acquire(PageId id, LatchMode mode, Llsn* newest) override;
@@ -109,47 +130,60 @@ class FusionPages final : public PageLock {
   class Source;
   class Sleeping;
 
+  // What belongs to one memory node's pool.
+  struct Pool {
+    Epoch epoch;
+    std::shared_ptr<transport::RemoteRegion> region;
+    PageSlots slots;
+    Mutex mutex{LatchRank::kPeers};
+    CondVar asked;
+    bool asks STRATA_GUARDED_BY(mutex) = false;     // one call for slots at a time
+    uint64_t request STRATA_GUARDED_BY(mutex) = 0;  // the last one that was answered
+  };
+  using PoolRef = std::shared_ptr<Pool>;
+  static PoolRef make_pool(Epoch epoch, std::shared_ptr<transport::RemoteRegion> region);
+  PoolRef pool_now() const;
+
   void ask();
   void work();  // its thread
   void give_up(BufferPool* pool);
   void report_given_up();
   void heard(const Status& status);
+  [[nodiscard]] Status wait_for_lease() const;
   Status read(PageId id, Llsn at_least, char* page);
   Status write(const PageId* ids, const PageChanges* changes, uint32_t count, const char* pages,
                bool* ok);
-  Status report_unreported(const PageId* ids, uint32_t count);
-  Status report_all(const std::vector<proto::PageReport>& reports);
-  Status write_some(const std::vector<uint32_t>& which, const std::vector<uint32_t>& slots,
-                    const PageId* ids, const PageChanges* changes, const char* pages, bool* ok);
-  Status take_slots(size_t count, std::vector<uint32_t>* slots);
-  Status wait_for_slots();
-  Status get_slots(uint64_t wait_us);
-  Status put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
-             const char* pages);
+  Status read_once(PageId id, Llsn at_least, char* page);
+  Status report_unreported(const PageId* ids, uint32_t count, Epoch epoch);
+  Status report_all(const std::vector<proto::PageReport>& reports, Epoch epoch);
+  Status write_some(const PoolRef& pool, const std::vector<uint32_t>& which,
+                    const std::vector<uint32_t>& slots, const PageId* ids,
+                    const PageChanges* changes, const char* pages, bool* ok);
+  Status take_slots(const PoolRef& pool, size_t count, std::vector<uint32_t>* slots);
+  Status wait_for_slots(const PoolRef& pool);
+  Status get_slots(const PoolRef& pool, uint64_t wait_us);
+  Status put(const PoolRef& pool, const std::vector<uint32_t>& slots,
+             const std::vector<uint32_t>& which, const char* pages);
 
   const FusionPagesOptions options_;
-  const Epoch epoch_;
   const LeaseCheck* const lease_;
   PageService* const service_;
-  const std::shared_ptr<transport::RemoteRegion> pool_region_;
   PageSource* const storage_;
   const std::unique_ptr<Source> source_;
   std::set<PageId> to_redo_;  // constant once the kernel is opened
 
-  Mutex slots_mutex_{LatchRank::kPeers};
-  CondVar slots_asked_;
-  bool asks_for_slots_ STRATA_GUARDED_BY(slots_mutex_) = false;  // one call for them at a time
-  uint64_t slots_request_ STRATA_GUARDED_BY(slots_mutex_) = 0;   // the last one that was answered
-  PageSlots slots_;
-
-  Mutex mutex_{LatchRank::kLeaf};
+  mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
+  PoolRef slots_of_ STRATA_GUARDED_BY(mutex_);  // of now
+  // FH10: the thread is to rest, and rests.
+  bool renewing_ STRATA_GUARDED_BY(mutex_) = false;
+  bool resting_ STRATA_GUARDED_BY(mutex_) = false;
   bool has_work_ STRATA_GUARDED_BY(mutex_) = false;
   bool stopping_ STRATA_GUARDED_BY(mutex_) = false;
   bool surrendering_ STRATA_GUARDED_BY(mutex_) = false;  // pages of pool_, at the moment
   BufferPool* pool_ STRATA_GUARDED_BY(mutex_) = nullptr;
-  bool adoption_ended_ = false;   // serve()'s
-  std::vector<PageId> given_up_;  // the thread's: their reports are not answered yet
+  std::atomic<bool> adoption_ended_{false};  // set by serve()
+  std::vector<PageId> given_up_;             // the thread's: their reports are not answered yet
   FusionPagesCounters counters_;
   PageHolds holds_;
   std::thread thread_;

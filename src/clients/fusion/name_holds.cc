@@ -187,6 +187,7 @@ void NameHolds::granted(const NameGrant& grant, uint64_t now_us) {
   {
     const MutexLock lock(mutex_);
     if (end_.has_value()) return;
+    last_number_ = std::max(last_number_, grant.number);
     const auto it = holds_.find(grant.name);
     Hold* const hold = it == holds_.end() ? nullptr : &it->second;
     const bool exclusive = grant.mode != NameMode::kUse;
@@ -219,6 +220,7 @@ void NameHolds::asked_back(const NameGiveUp& give_up) {
     const MutexLock lock(mutex_);
     if (end_.has_value()) return;
     ++counters_.asked_back;
+    last_number_ = std::max(last_number_, give_up.number);
     const auto it = holds_.find(give_up.name);
     Hold* const hold = it == holds_.end() ? nullptr : &it->second;
     if (hold != nullptr && hold->exclusive == give_up.number) return;  // its thread unlocks it
@@ -335,6 +337,34 @@ void NameHolds::repeat(uint64_t now_us) {
   }
   STRATA_ASSERT(answered.empty());
   finish(any, answered);
+}
+
+// FC49
+std::vector<proto::HeldName> NameHolds::renew(uint64_t now_us) {
+  std::vector<proto::HeldName> held;
+  {
+    const MutexLock lock(mutex_);
+    asks_.clear();
+    reports_.clear();
+    for (auto& [name, hold] : holds_) {
+      if (hold.use != 0 || hold.exclusive != 0)
+        held.push_back({name, hold.use, hold.exclusive, hold.shared});
+      if (hold.use_ask != 0) ask(&hold, name, NameMode::kUse, &hold.use_ask, now_us);
+      if (hold.exclusive_ask != 0) ask(&hold, name, hold.strong_mode, &hold.exclusive_ask, now_us);
+    }
+  }
+  work_();
+  return held;
+}
+
+uint64_t NameHolds::last_number() const {
+  const MutexLock lock(mutex_);
+  return last_number_;
+}
+
+Status NameHolds::ended() const {
+  const MutexLock lock(mutex_);
+  return end_.value_or(ok_status());
 }
 
 void NameHolds::end(const Status& status) {

@@ -19,6 +19,9 @@
 //         since: what is remembered of it has to be gone before, or has to stay.
 //   FC37  A thread that does not wait any more takes its ask back. An exclusive grant that comes
 //         all the same ends at once.
+//   FC49  A memory node in the place of one that is gone is told what there is (renew()): what the
+//         server has, with its numbers. What it had said to have given up, and nobody has answered,
+//         it has not. Who had asked asks again, by another number.
 //   FC53  The memory node asks again and again for a name while somebody waits for it. Once it has
 //         not for wanted_us nobody wants the name any more (who did has given up waiting), and it
 //         stays.
@@ -39,6 +42,7 @@
 #include "base/latch.h"
 #include "base/status.h"
 #include "proto/name_locks.h"
+#include "proto/resume_messages.h"
 
 namespace strata::clients {
 
@@ -95,6 +99,11 @@ class NameHolds {
   void gave_up(const std::string& name, bool is_forgotten, uint64_t now_us);
   // Asks that nobody has answered for long, names that were in use.
   void repeat(uint64_t now_us);
+  // FC49. Returns what the server has.
+  std::vector<proto::HeldName> renew(uint64_t now_us);
+  // The largest of a grant that was ever heard of.
+  [[nodiscard]] uint64_t last_number() const;
+  [[nodiscard]] Status ended() const;  // OK, or what end() said
   // FC38. Who waits gets the status.
   void end(const Status& status);
 
@@ -152,6 +161,7 @@ class NameHolds {
   std::vector<proto::NameReport> reports_ STRATA_GUARDED_BY(mutex_);
   std::deque<std::string> ready_ STRATA_GUARDED_BY(mutex_);
   uint64_t last_ask_ STRATA_GUARDED_BY(mutex_) = 0;
+  uint64_t last_number_ STRATA_GUARDED_BY(mutex_) = 0;
   std::optional<Status> end_ STRATA_GUARDED_BY(mutex_);
   NameHoldsCounters counters_ STRATA_GUARDED_BY(mutex_);
 };

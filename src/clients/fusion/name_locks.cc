@@ -13,6 +13,10 @@ namespace strata::clients {
 
 using proto::NameMode;
 
+namespace {
+constexpr uint64_t kLeaseAgainUs = 5'000;
+}  // namespace
+
 // A thread that waits for a name, until it is answered, interrupted, or has waited long enough.
 class NameLocks::Sleeping final : public NameHolds::Request {
  public:
@@ -48,7 +52,7 @@ class NameLocks::Sleeping final : public NameHolds::Request {
 NameLocks::NameLocks(const NameLocksOptions& options, Epoch epoch, const LeaseCheck* lease,
                      NameService* service)
     : options_(options),
-      epoch_(epoch),
+      epoch_(epoch.value),
       lease_(lease),
       service_(service),
       holds_(options.holds, [this] {
@@ -141,9 +145,30 @@ Status NameLocks::acquire(Bytes name, NameMode mode, uint64_t timeout_us,
     }
   }
   STRATA_RETURN_IF_ERROR(request.status);
-  if (lease_->valid(epoch_)) return ok_status();  // FC45
-  if (mode != NameMode::kUse) holds_.unlock(name, monotonic_us());
-  return error_lease_lost("this server has no lease from the memory node at the moment");
+  const Status may = wait_for_lease(end_us, interrupt);  // FC45
+  if (!may.ok() && mode != NameMode::kUse) holds_.unlock(name, monotonic_us());
+  return may;
+}
+
+Status NameLocks::wait_for_lease(uint64_t end_us, WaitInterrupt* interrupt) {
+  Mutex mutex(LatchRank::kLeaf);
+  CondVar never;
+  while (!lease_->valid(Epoch{epoch_.load()})) {
+    STRATA_RETURN_IF_ERROR(holds_.ended());
+    if (monotonic_us() >= end_us)
+      return error_lease_lost("this server has no lease from the memory node at the moment");
+    CondVarSleep sleep(&mutex, &never);
+    const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+    MutexLock lock(mutex);
+    if (is_interrupted_now(interrupt)) return error_interrupted();
+    never.wait_for_us(lock, kLeaseAgainUs);
+  }
+  return ok_status();
+}
+
+std::vector<proto::HeldName> NameLocks::renew(Epoch epoch) {
+  epoch_.store(epoch.value);
+  return holds_.renew(monotonic_us());
 }
 
 Status NameLocks::use(NodeId, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) {
@@ -252,7 +277,7 @@ Status NameLocks::space_dropped(NodeId, SpaceId space) {
     heard(left.status());
     STRATA_RETURN_IF_ERROR(left.status());
     if (*left)
-      return lease_->valid(epoch_)
+      return lease_->valid(Epoch{epoch_.load()})
                  ? ok_status()
                  : error_lease_lost("this server has no lease from the memory node at the moment");
     MutexLock lock(mutex_);

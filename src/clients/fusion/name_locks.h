@@ -7,13 +7,15 @@
 //         one.
 //   FC40  A wait ends with its grant, its time, its statement (interrupt), or its server's fence.
 //         Then the memory node hears that nobody waits here any more.
-//   FC45  Nothing is used without a lease of the memory node's epoch; a server that hears that it
+//   FC45  Nothing is used without a lease of the memory node's epoch: who has got a name waits for
+//         one, as long as for the name. A server that hears that it
 //         is fenced has no names from then on.
 //   FC41  What the server's last life had exclusively is let go when the kernel joins: it has
 //         undone or finished what that was for (NL4).
 //   FC42  A space is said to be left once the kernel has left it, and so often as it is asked.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -64,6 +66,8 @@ class NameLocks final : public SchemaChanges {
   void is_left(const proto::SpaceIsLeft& left);
   // FC45.
   void fenced(const Status& why);
+  // FC49. What it has; from now on under that epoch. May be called again.
+  std::vector<proto::HeldName> renew(Epoch epoch);
 
   // SchemaChanges; `node` is this server. use() and its like: fenced, lease_lost too. leave(): what
   // this server had is others' once the memory node hears that it has ended, or its lease has.
@@ -79,6 +83,7 @@ class NameLocks final : public SchemaChanges {
 
  private:
   class Sleeping;
+  Status wait_for_lease(uint64_t end_us, WaitInterrupt* interrupt);
   Status acquire(Bytes name, proto::NameMode mode, uint64_t timeout_us, WaitInterrupt* interrupt);
   void heard(const Status& status);
   void ask();
@@ -89,7 +94,7 @@ class NameLocks final : public SchemaChanges {
   void stop();
 
   const NameLocksOptions options_;
-  const Epoch epoch_;
+  std::atomic<uint64_t> epoch_;
   const LeaseCheck* const lease_;
   NameService* const service_;
   NameHolds holds_;

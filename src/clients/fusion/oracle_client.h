@@ -21,7 +21,7 @@ namespace strata::clients {
 
 struct OracleClientOptions {
   uint64_t fetch_us_max = 500'000;
-  uint64_t wait_us_max = 10'000'000;
+  uint64_t wait_us_max = 30'000'000;  // a memory node that is gone has a successor by then
   std::function<uint64_t()> now_us = monotonic_us;
 };
 

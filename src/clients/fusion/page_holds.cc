@@ -21,8 +21,8 @@ bool is_enough(PageMode held, PageMode wanted) noexcept {
 
 }  // namespace
 
-PageHolds::PageHolds(const PageHoldsOptions& options, std::function<void()> work)
-    : options_(options), work_(std::move(work)) {}
+PageHolds::PageHolds(const PageHoldsOptions& options, std::function<void()> work, Epoch epoch)
+    : options_(options), work_(std::move(work)), epoch_(epoch.value) {}
 
 // --- threads of the server ---
 
@@ -247,12 +247,20 @@ void PageHolds::say_not_held(const Shard&, PageId page, uint64_t number, uint64_
     asks_.push_back({page, hold->mode, hold->ask, redo_.load(std::memory_order_relaxed)});
 }
 
-void PageHolds::granted(const PageGrant& grant) {
+void PageHolds::note_number(uint64_t number) noexcept {
+  uint64_t last = last_number_.load(std::memory_order_relaxed);
+  while (last < number && !last_number_.compare_exchange_weak(last, number)) {
+  }
+}
+
+void PageHolds::granted(const PageGrant& grant, Epoch heard_under) {
   Shard& shard = shard_of(grant.page);
   Request* admitted = nullptr;
   bool has_work = false;
   {
     const MutexLock lock(shard.mutex);
+    if (epoch_.load() != heard_under.value) return;  // FH11: its number may be another grant's now
+    note_number(grant.number);
     const auto it = shard.holds.find(grant.page);
     Hold* const hold = it == shard.holds.end() ? nullptr : &it->second;
     const bool awaited = hold != nullptr && hold->state == State::kAsked &&
@@ -280,6 +288,7 @@ void PageHolds::granted(const PageGrant& grant) {
 }
 
 void PageHolds::asked_back(const PageGiveUp& give_up) {
+  note_number(give_up.number);
   Shard& shard = shard_of(give_up.page);
   bool has_work = false;
   {
@@ -342,11 +351,12 @@ bool PageHolds::is_giving_up(PageId page) const {
   return it != shard.holds.end() && it->second.state == State::kGivingUp;
 }
 
-void PageHolds::put(PageReport version) {
+bool PageHolds::put(PageReport version, Epoch epoch) {
   Shard& shard = shard_of(version.page);
   const MutexLock lock(shard.mutex);
+  if (epoch_.load() != epoch.value) return false;  // FH11
   const auto it = shard.holds.find(version.page);
-  if (it == shard.holds.end()) return;  // end() was called
+  if (it == shard.holds.end()) return false;  // end() was called
   Hold& hold = it->second;
   STRATA_ASSERT(hold.state != State::kAsked && hold.mode == PageMode::kExclusive);
   STRATA_ASSERT(!hold.unreported.has_value());  // FH2
@@ -355,6 +365,7 @@ void PageHolds::put(PageReport version) {
   version.gives_up = false;
   hold.version = {true, version.llsn, version.slot, {}};
   hold.unreported = version;
+  return true;
 }
 
 std::optional<PageReport> PageHolds::unreported(PageId page) const {
@@ -424,6 +435,43 @@ void PageHolds::give_up_failed(PageId page) {
   list_if_ready(shard, page, &it->second);
 }
 
+// FH11
+std::vector<proto::HeldPage> PageHolds::renew(Epoch epoch, uint64_t now_us) {
+  std::vector<proto::HeldPage> held;
+  epoch_.store(epoch.value);  // before any shard is looked at: put() looks at it under a mutex
+  {
+    const MutexLock lock(mutex_);
+    asks_.clear();
+    not_held_.clear();
+  }
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mutex);
+    for (auto it = shard.holds.begin(); it != shard.holds.end();) {
+      Hold& hold = it->second;
+      hold.unreported.reset();
+      hold.version.slot = proto::kNoPageSlot;
+      if (hold.state == State::kHeld) {
+        held.push_back({it->first, hold.number, hold.mode});
+        ++it;
+        continue;
+      }
+      if (hold.state == State::kGivingUp && hold.waiting == nullptr) {
+        it = shard.holds.erase(it);
+        continue;
+      }
+      if (hold.state == State::kGivingUp) {
+        hold.refused = hold.number;
+        hold.wanted_back = false;
+        hold.version = {};
+      }
+      ask(shard, it->first, &hold, now_us);
+      ++it;
+    }
+  }
+  work_();
+  return held;
+}
+
 void PageHolds::serve(bool on) {
   serving_.store(on);
   if (on) work_();
@@ -442,6 +490,11 @@ void PageHolds::repeat(uint64_t now_us) {
     }
   }
   if (any) work_();
+}
+
+Status PageHolds::ended() const {
+  const MutexLock lock(mutex_);
+  return end_;
 }
 
 void PageHolds::end(const Status& status) {

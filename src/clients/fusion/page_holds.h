@@ -25,6 +25,11 @@
 //        already. So no grant is used that the memory node thinks was given up (FU13).
 //   FH2  A version that was put is reported until that is answered, before another one of the page
 //        is put: else nobody would know whose its slot is.
+//   FH11  A memory node in the place of one that is gone is told what there is (renew()): all pages
+//         that are held, with their numbers, but for those that the server has let go of already.
+//         What was put into slots of the old pool, and is in storage by its log, is in none from
+//         then on, and is not reported; whoever puts under the old epoch hears that it is over. Who
+//         had asked asks again, by another number: no grant of the old memory node answers that.
 //   FH3  Nobody gets a page once end() was called; nothing is taken to be sent from then on.
 #pragma once
 
@@ -42,6 +47,7 @@
 #include "base/latch.h"
 #include "base/status.h"
 #include "proto/page_locks.h"
+#include "proto/resume_messages.h"
 
 namespace strata::clients {
 
@@ -90,7 +96,7 @@ class PageHolds {
   };
 
   // `work`: something is to be taken; called without any mutex of this, perhaps with others.
-  PageHolds(const PageHoldsOptions& options, std::function<void()> work);
+  PageHolds(const PageHoldsOptions& options, std::function<void()> work, Epoch epoch = Epoch{});
 
   // --- threads of the server ---
   // True: it is answered already (status). A reference, if that is OK.
@@ -107,7 +113,10 @@ class PageHolds {
   [[nodiscard]] Version version(PageId page) const;
 
   // --- from the memory node ---
-  void granted(const proto::PageGrant& grant);
+  void granted(const proto::PageGrant& grant) { granted(grant, epoch()); }
+  // What was heard under that epoch: once it is over that is nobody's, and nothing is said of it
+  // (FH11).
+  void granted(const proto::PageGrant& grant, Epoch heard_under);
   void asked_back(const proto::PageGiveUp& give_up);
 
   // --- to the memory node ---
@@ -117,8 +126,9 @@ class PageHolds {
   // Pages to give up: they are nobody's from here on. Nothing before serve(true).
   std::vector<Ready> take_ready(uint32_t pages_max);
   [[nodiscard]] bool is_giving_up(PageId page) const;
-  // FH2. The version is put; its number is filled in.
-  void put(proto::PageReport version);
+  // FH2. The version is put; its number is filled in. False: it was put into a slot of another
+  // epoch's (FH11), and nothing is noted.
+  [[nodiscard]] bool put(proto::PageReport version, Epoch epoch);
   // The one that was put last, if no report of it has been answered.
   [[nodiscard]] std::optional<proto::PageReport> unreported(PageId page) const;
   [[nodiscard]] std::vector<proto::PageReport> all_unreported() const;
@@ -127,6 +137,14 @@ class PageHolds {
   [[nodiscard]] proto::PageReport last_report(PageId page) const;
   void given_up(PageId page, uint64_t now_us);  // the last report was answered
   void give_up_failed(PageId page);             // it still is the server's; it is ready again
+  // FH11. The server goes on under that epoch. Nobody is giving pages up at the moment, but for
+  // those that nothing is left of here: they are let go of. Returns what the server has.
+  std::vector<proto::HeldPage> renew(Epoch epoch, uint64_t now_us);
+  [[nodiscard]] Epoch epoch() const noexcept { return Epoch{epoch_.load()}; }
+  // OK, or what end() said.
+  [[nodiscard]] Status ended() const;
+  // The largest of a grant that was ever heard of.
+  [[nodiscard]] uint64_t last_number() const noexcept { return last_number_.load(); }
   void serve(bool on);
   // Asks that nobody has answered for long.
   void repeat(uint64_t now_us);
@@ -184,10 +202,13 @@ class PageHolds {
   void say_not_held(const Shard& shard, PageId page, uint64_t number, uint64_t ask, Hold* hold)
       STRATA_REQUIRES(shard.mutex);
   static void answer(Request* first) noexcept;
+  void note_number(uint64_t number) noexcept;
 
   const PageHoldsOptions options_;
   const std::function<void()> work_;
   mutable std::array<Shard, kShards> shards_;
+  std::atomic<uint64_t> epoch_;
+  std::atomic<uint64_t> last_number_{0};
   std::atomic<uint64_t> last_ask_{0};
   std::atomic<bool> redo_{false};
   std::atomic<bool> ended_{false};

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "clients/fusion/page_slots.h"
@@ -274,7 +275,8 @@ TEST_F(PageHoldsTest, AGrantThatComesTwiceIsNotSentBack) {  // FH1
 
 TEST_F(PageHoldsTest, VersionsAreReportedUntilThatIsAnswered) {  // FH2
   hold(kP, kX, 5);
-  holds_.put({.page = kP, .llsn = Llsn{70}, .slot = 3, .first = Lsn{10}, .end = Lsn{20}});
+  ASSERT_TRUE(holds_.put(
+      {.page = kP, .llsn = Llsn{70}, .slot = 3, .first = Lsn{10}, .end = Lsn{20}}, Epoch{}));
   const auto report = holds_.unreported(kP);
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->number, 5u);
@@ -289,7 +291,7 @@ TEST_F(PageHoldsTest, VersionsAreReportedUntilThatIsAnswered) {  // FH2
   holds_.asked_back({kP, 5});
   ASSERT_EQ(holds_.take_ready(10).size(), 1u);
   EXPECT_FALSE(holds_.last_report(kP).changed);
-  holds_.put({.page = kP, .llsn = Llsn{80}, .slot = 4});
+  ASSERT_TRUE(holds_.put({.page = kP, .llsn = Llsn{80}, .slot = 4}, Epoch{}));
   EXPECT_TRUE(holds_.last_report(kP).changed);
   EXPECT_TRUE(holds_.last_report(kP).gives_up);
   EXPECT_EQ(holds_.last_report(kP).number, 5u);
@@ -388,6 +390,45 @@ TEST(PageSlots, AVersionIsWhatWasAskedForOrNothing) {  // FH5
   EXPECT_EQ(slots.free(), 2u);
   EXPECT_TRUE(slots.take().has_value() && slots.take().has_value());
   EXPECT_FALSE(slots.take().has_value());
+}
+
+TEST_F(PageHoldsTest, AnotherMemoryNodeIsToldWhatThereIs) {  // FH11
+  constexpr PageId kR{256, 9}, kT{256, 10};
+  hold(kP, kX, 5);
+  ASSERT_TRUE(holds_.put({.page = kP, .llsn = Llsn{70}, .slot = 3}, Epoch{}));
+  hold(kQ, kX, 6);
+  holds_.asked_back({kQ, 6});
+  ASSERT_EQ(holds_.take_ready(10).size(), 1u);  // it is being given up, and somebody wants it
+  Thread* const again = wait(kQ, kS);
+  hold(kT, kS, 8);
+  holds_.asked_back({kT, 8});
+  ASSERT_EQ(holds_.take_ready(10).size(), 1u);  // so is this one, and nobody does
+  Thread* const asks = wait(kR, kS);
+  const PageAsk before = asked();
+  const auto held = holds_.renew(Epoch{9}, now_);
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0], (proto::HeldPage{kP, 5, kX}));
+  EXPECT_EQ(holds_.last_number(), 8u);
+  EXPECT_FALSE(holds_.unreported(kP).has_value());
+  EXPECT_EQ(holds_.version(kP).llsn, Llsn{70}) << "in storage, by the log";
+  EXPECT_EQ(holds_.version(kP).slot, proto::kNoPageSlot);
+  EXPECT_FALSE(holds_.put({.page = kP, .llsn = Llsn{80}, .slot = 4}, Epoch{})) << "the old pool";
+  EXPECT_TRUE(holds_.put({.page = kP, .llsn = Llsn{80}, .slot = 4}, Epoch{9}));
+  // Late grants of the old memory node answer nothing, and nothing is said of them to the new one,
+  // which may give the same number to somebody.
+  holds_.granted({.page = kR, .ask = before.ask, .number = 9, .mode = kS}, Epoch{});
+  EXPECT_EQ(holds_.last_number(), 8u);
+  EXPECT_TRUE(holds_.take_not_held().empty());
+  grant(before, 9, kS);
+  EXPECT_EQ(asks->answers, 0u);
+  std::map<PageId, PageAsk> now;
+  for (const PageAsk& ask : holds_.take_asks()) now[ask.page] = ask;
+  ASSERT_EQ(now.size(), 2u);
+  EXPECT_GT(now[kR].ask, before.ask);
+  grant(now[kR], 10, kS);
+  grant(now[kQ], 11, kS);
+  EXPECT_EQ(asks->answers, 1u);
+  EXPECT_EQ(again->answers, 1u);
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 
 namespace strata::clients {
 
-StatusOr<std::string> RemoteCalls::call(uint16_t method, Bytes request, uint64_t wait_us) {
+StatusOr<std::string> RemoteCalls::call_as_is(uint16_t method, Bytes request, uint64_t wait_us) {
   transport::CallOptions options;
   options.method = method;
-  options.epoch = caller_.epoch.value;
+  options.epoch = epoch().value;
   options.deadline_us = monotonic_us() + call_us_max_ + wait_us;
   options.idempotent = proto::may_repeat(method);
   transport::BlockingReply reply;
@@ -16,9 +16,10 @@ StatusOr<std::string> RemoteCalls::call(uint16_t method, Bytes request, uint64_t
   return std::move(reply.payload);
 }
 
-StatusOr<std::string> RemoteCalls::call_member(uint16_t method, Bytes request, uint64_t wait_us) {
-  StatusOr<std::string> reply = call(method, request, wait_us);
-  if (is_withdrawn(reply.status())) return error_fenced(std::string(reply.status().message()));
+// FC50
+StatusOr<std::string> RemoteCalls::call(uint16_t method, Bytes request, uint64_t wait_us) {
+  StatusOr<std::string> reply = call_as_is(method, request, wait_us);
+  if (is_withdrawn(reply.status())) return error_peer_down(std::string(reply.status().message()));
   return reply;
 }
 

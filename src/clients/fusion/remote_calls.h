@@ -1,11 +1,16 @@
-// The calls of a server that is one of several to its memory node: under one epoch, as one life.
-// Thread-safe; blocks.
+// The calls of a server that is one of several to its memory node: under the epoch of now, as one
+// life. Thread-safe; blocks.
 //
+//   FC50  The memory node that has ended under an epoch (withdrawn) is not the end of the server:
+//         it goes on at the next one under another epoch (go_on()), or is told that it is fenced,
+//         by whoever renews the lease. Calls that fail meanwhile may be made again: to their
+//         callers that is peer_down.
 //   FC20  A call ends within call_us_max and what its request lets the memory node wait. Calls that
 //         may be repeated end when the thread's WaitInterrupt says so (BC4).
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,30 +29,39 @@ class RemoteCalls {
  public:
   RemoteCalls(std::shared_ptr<transport::BlockingChannel> channel, const proto::PageCaller& caller,
               uint64_t call_us_max = 2'000'000)
-      : channel_(std::move(channel)), caller_(caller), call_us_max_(call_us_max) {}
+      : channel_(std::move(channel)),
+        server_(caller.server),
+        life_(caller.life),
+        epoch_(caller.epoch.value),
+        call_us_max_(call_us_max) {}
 
   // The reply's bytes. No latch may be held. Errors: the memory node's (memnode/fusion), and as
   // CA1.
   StatusOr<std::string> call(uint16_t method, Bytes request, uint64_t wait_us = 0);
-  // The same, where a memory node that has ended is as good as one that has fenced this server: it
-  // knew what the server holds, and its successor does not (FC22).
-  StatusOr<std::string> call_member(uint16_t method, Bytes request, uint64_t wait_us = 0);
-  [[nodiscard]] const proto::PageCaller& caller() const noexcept { return caller_; }
+  // The same for whoever looks after that: withdrawn is told.
+  StatusOr<std::string> call_as_is(uint16_t method, Bytes request, uint64_t wait_us = 0);
+  [[nodiscard]] proto::PageCaller caller() const noexcept { return caller_under(epoch()); }
+  [[nodiscard]] proto::PageCaller caller_under(Epoch epoch) const noexcept {
+    return {server_, life_, epoch};
+  }
+  [[nodiscard]] NodeId server() const noexcept { return server_; }
+  [[nodiscard]] Epoch epoch() const noexcept { return Epoch{epoch_.load()}; }
+  void go_on(Epoch epoch) noexcept { epoch_.store(epoch.value); }
   [[nodiscard]] const std::shared_ptr<transport::BlockingChannel>& channel() const noexcept {
     return channel_;
   }
 
  private:
   const std::shared_ptr<transport::BlockingChannel> channel_;
-  const proto::PageCaller caller_;
+  const NodeId server_;
+  const uint64_t life_;
+  std::atomic<uint64_t> epoch_;
   const uint64_t call_us_max_;
 };
 
-// The memory node says that this server is not one of those any more, or that it serves no more
-// under this epoch: nothing that this life says will ever count again.
-[[nodiscard]] inline bool has_ended(const Status& status) noexcept {
-  return is_fenced(status) || is_withdrawn(status);
-}
+// The memory node says that this server is not one of those any more: nothing that this life says
+// will ever count again.
+[[nodiscard]] inline bool has_ended(const Status& status) noexcept { return is_fenced(status); }
 
 // A part of a list that does not fit into one message.
 template <class T>

@@ -1,5 +1,6 @@
 #include "clients/fusion/remote_events.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/thread_name.h"
@@ -41,14 +42,22 @@ void RemoteEvents::work() {
       if (stopping_.wait_for_us(kPauseUs)) return;
       continue;
     }
-    hand_on(*reply);
+    hand_on(*reply, request.caller.epoch);
   }
 }
 
+void RemoteEvents::epoch_is_over(Epoch epoch) {
+  const MutexLock lock(handing_);
+  over_ = std::max(over_, epoch);
+}
+
 // FC26
-void RemoteEvents::hand_on(const proto::FusionEventsReply& reply) {
+void RemoteEvents::hand_on(const proto::FusionEventsReply& reply, Epoch epoch) {
+  const MutexLock lock(handing_);
+  if (epoch <= over_) return;  // FC57
   if (hearers_.owners != nullptr)
-    for (const proto::OwnerQuestion& question : reply.questions) hearers_.owners->asked(question);
+    for (const proto::OwnerQuestion& question : reply.questions)
+      hearers_.owners->asked(question, epoch);
   if (hearers_.pages != nullptr) {
     for (const proto::PageGrant& grant : reply.grants) hearers_.pages->granted(grant);
     for (const proto::PageGiveUp& give_up : reply.give_ups) hearers_.pages->asked_back(give_up);

@@ -4,13 +4,17 @@
 //
 //   FC26  What is heard is handed on without blocking, in the order of its coming; what is lost on
 //         the way is said again when it is asked for again (FW5).
-//   FC27  When the memory node says that this server is fenced, or serves no more, `ended` is told,
-//         once, and the thread ends.
+//   FC27  When the memory node says that this server is fenced, `ended` is told, once, and the
+//         thread ends. One that serves no more is asked again, until there is another one.
+//   FC57  Nothing is handed on that a memory node has said under an epoch that is over
+//         (epoch_is_over()): its numbers may stand for something else by then.
 #pragma once
 
 #include <functional>
 #include <thread>
 
+#include "base/ids.h"
+#include "base/latch.h"
 #include "base/status.h"
 #include "base/stop_flag.h"
 #include "base/wait_interrupt.h"
@@ -38,14 +42,18 @@ class RemoteEvents {
   ~RemoteEvents();  // stop()
   // Blocks for what is being handed on. Again: nothing. Not by `ended`.
   void stop();
+  // FC57. Blocks for what is being handed on.
+  void epoch_is_over(Epoch epoch);
 
  private:
   void work();
-  void hand_on(const proto::FusionEventsReply& reply);
+  void hand_on(const proto::FusionEventsReply& reply, Epoch epoch);
   RemoteCalls* const calls_;
   const Hearers hearers_;
   const std::function<void(const Status&)> ended_;
   const uint32_t wait_us_;
+  Mutex handing_{LatchRank::kServer};  // over what is handed on, which does not block
+  Epoch over_ STRATA_GUARDED_BY(handing_);
   StopFlag stopping_;
   WaitInterrupt interrupt_;
   std::thread thread_;

@@ -3,7 +3,7 @@
 //
 //   FC46  What does not fit into one message goes in several, each complete by itself (FW5). If one
 //         fails the rest is not sent: all of it may be said again.
-//   FC47  A memory node that has ended is to this server as if it were fenced (FC22).
+//   FC47  What a memory node was asked that has ended is peer_down, and is asked again (FC50).
 #pragma once
 
 #include <vector>

@@ -64,42 +64,42 @@ uint64_t RemoteOwners::own_bound() const {
 }
 
 // FC25
-void RemoteOwners::asked(const proto::OwnerQuestion& question) {
+void RemoteOwners::asked(const proto::OwnerQuestion& question, Epoch asked_under) {
   const MutexLock lock(mutex_);
   Queue& queue = question.decided ? waits_ : reads_;
   if (queue.questions.size() >= options_.questions_max) {
     counters_.dropped.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  queue.questions.push_back(question);
+  queue.questions.push_back({question, asked_under});
   queue.changed.notify_one();
 }
 
 void RemoteOwners::work(Queue* queue) {
   name_this_thread("tit-answers");
   for (;;) {
-    proto::OwnerQuestion question;
+    Asked asked;
     {
       MutexLock lock(mutex_);
       while (queue->questions.empty() && !stopping_) queue->changed.wait(lock);
       if (stopping_) return;
-      question = queue->questions.front();
+      asked = queue->questions.front();
       queue->questions.pop_front();
     }
-    answer(question);
+    answer(asked);
   }
 }
 
-void RemoteOwners::answer(const proto::OwnerQuestion& question) {
+void RemoteOwners::answer(const Asked& asked) {
+  const proto::OwnerQuestion& question = asked.question;
   StatusOr<TrxLookup> found = error_not_found();  // FC23
-  OwnTransactions* const own =
-      node_of(question.trx) == calls_->caller().server ? begin_asking() : nullptr;
+  OwnTransactions* const own = node_of(question.trx) == calls_->server() ? begin_asking() : nullptr;
   if (own != nullptr) {
     const uint64_t sequence = sequence_of(question.trx);
     found = question.decided ? own->own_outcome(sequence) : own->own_state(sequence);
     end_asking();
   }
-  proto::AnswerAskersRequest request{calls_->caller(), {}};
+  proto::AnswerAskersRequest request{calls_->caller_under(asked.epoch), {}};
   request.answers.push_back({question.number, found.status(), {}});
   if (found.ok())
     request.answers.back().outcome = {static_cast<uint8_t>(found->state), found->cts,
@@ -128,12 +128,15 @@ StatusOr<TrxLookup> RemoteOwners::wait_decided(TrxId id) { return ask_again(id, 
 
 // FC24
 StatusOr<TrxLookup> RemoteOwners::ask_again(TrxId id, bool decided, uint64_t deadline_us) {
+  uint64_t leased_us = monotonic_us();
   for (;;) {
     StatusOr<TrxLookup> found = ask(id, decided);
     if (found.ok() && !(decided && found->state == TrxState::kCommitting)) return found;
     const bool again = found.ok() || may_be_repeated(found.status());
     if (!again || monotonic_us() >= deadline_us) return found;
-    if (!lease_->valid(calls_->caller().epoch))
+    if (lease_->valid(calls_->epoch()))
+      leased_us = monotonic_us();
+    else if (monotonic_us() >= leased_us + options_.lease_us_max)
       return error_lease_lost("this server has no lease from the memory node at the moment");
     counters_.asked_again.fetch_add(1, std::memory_order_relaxed);
     if (!pause()) return error_interrupted();

@@ -5,11 +5,14 @@
 //         nobody owns the place (not_found, MW8): its status pages tell, as soon as they are
 //         redone.
 //   FC24  What was not answered is asked again: by read() for read_us_max, by wait_decided() until
-//         there is an outcome; until the thread is interrupted, or this server has lost its lease
-//         or its membership. So none of them waits for one thread of the other server only.
+//         there is an outcome; until the thread is interrupted, or this server has lost its
+//         membership, or has had no lease for lease_us_max. So none of them waits for one thread of
+//         the other server only.
 //   FC25  Questions of others run in threads of their own, those that wait apart from those that
 //         read; more than fit are dropped, and asked again. When leave() has returned nobody asks
 //         this server's transactions any more.
+//   FC56  An answer goes to the memory node that has told the question: another one may have given
+//         its number to a question about another transaction.
 #pragma once
 
 #include <atomic>
@@ -29,7 +32,8 @@ namespace strata::clients {
 struct RemoteOwnersOptions {
   uint32_t wait_us = 1'000'000;  // how long the memory node lets one question wait
   uint64_t pause_us = 10'000;    // before one is asked again
-  uint64_t read_us_max = 10'000'000;
+  uint64_t read_us_max = 30'000'000;
+  uint64_t lease_us_max = 30'000'000;  // a memory node that is gone has a successor by then
   size_t readers = 2, waiters = 4;
   size_t questions_max = 1024;
 };
@@ -50,20 +54,24 @@ class RemoteOwners final : public TitOwners {
   StatusOr<TrxLookup> read(TrxId id) override;
   StatusOr<TrxLookup> wait_decided(TrxId id) override;
 
-  // From the memory node. Does not block.
-  void asked(const proto::OwnerQuestion& question);
+  // From the memory node of that epoch. Does not block.
+  void asked(const proto::OwnerQuestion& question, Epoch asked_under);
   [[nodiscard]] uint64_t own_bound() const;  // 0: nobody has joined
   [[nodiscard]] const RemoteOwnersCounters& counters() const noexcept { return counters_; }
 
  private:
+  struct Asked {
+    proto::OwnerQuestion question;
+    Epoch epoch;  // FC56
+  };
   struct Queue {
     CondVar changed;
-    std::deque<proto::OwnerQuestion> questions;
+    std::deque<Asked> questions;
   };
   StatusOr<TrxLookup> ask(TrxId id, bool decided);
   StatusOr<TrxLookup> ask_again(TrxId id, bool decided, uint64_t deadline_us);
   void work(Queue* queue);
-  void answer(const proto::OwnerQuestion& question);
+  void answer(const Asked& asked);
   OwnTransactions* begin_asking() const;  // null: there is none
   void end_asking() const;
   bool pause();  // false: interrupted

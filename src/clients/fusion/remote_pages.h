@@ -3,12 +3,15 @@
 //   FC21  What does not fit into one message goes in several, each complete by itself (FW5). Of
 //         asks the grants that were got count, even if a later message fails: the rest is asked
 //         again.
-//   FC22  A memory node that has ended is to this server as if it were fenced: it knew what the
-//         server holds, and its successor does not.
+//   FC22  What is said about slots is said under the epoch of their pool; of the rest it counts
+//         which epoch the server is under by now.
+//   FC58  After end() nobody waits for storage any more, though no memory node says that the server
+//         is fenced: none may be there.
 #pragma once
 
 #include <vector>
 
+#include "base/stop_flag.h"
 #include "clients/fusion/fusion_pages.h"
 #include "clients/fusion/remote_calls.h"
 
@@ -26,17 +29,19 @@ class RemotePages final : public PageService {
       : calls_(calls), options_(options) {}
 
   StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) override;
-  Status report(const std::vector<proto::PageReport>& reports) override;
-  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted,
-                                             uint64_t wait_us) override;
+  Status report(const std::vector<proto::PageReport>& reports, Epoch epoch) override;
+  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted, uint64_t wait_us,
+                                             Epoch epoch) override;
   StatusOr<std::vector<PageId>> adopt() override;
   Status adoption_ended() override;
   Status write_back_below(StreamId stream, Lsn below) override;
   Status forget_space(SpaceId space) override;
+  void end() override { ended_.raise(); }
 
  private:
   RemoteCalls* const calls_;
   const RemotePagesOptions options_;
+  StopFlag ended_;  // FC58
 };
 
 }  // namespace strata::clients

@@ -46,7 +46,7 @@ void RemoteRowLocks::send() {
     const auto bytes = calls_->call(proto::kRowLocks, proto::encode(*batch));
     const auto reply = bytes.ok() ? proto::decode_row_locks_reply(*bytes) : bytes.status();
     if (reply.ok()) {
-      locks_->heard(calls_->caller().epoch, *reply);
+      locks_->heard(batch->epoch, *reply);
       reported_.raise();
       if (locks_->joined()) joined_.raise();
       continue;
@@ -61,11 +61,13 @@ void RemoteRowLocks::hear() {
   const InterruptScope scope(&hearer_interrupt_);
   reported_.wait();
   while (!stopping_.raised()) {
-    const proto::RowLockEventsRequest request{calls_->caller(), locks_->poll().heard, wait_us_};
+    const proto::LockBatch poll = locks_->poll();
+    const proto::RowLockEventsRequest request{
+        {poll.server, poll.life, poll.epoch}, poll.heard, wait_us_};
     const auto bytes = calls_->call(proto::kRowLockEvents, proto::encode(request), wait_us_);
     const auto reply = bytes.ok() ? proto::decode_row_locks_reply(*bytes) : bytes.status();
     if (reply.ok()) {
-      locks_->heard(calls_->caller().epoch, *reply);
+      locks_->heard(poll.epoch, *reply);
       if (locks_->joined()) joined_.raise();
       continue;
     }

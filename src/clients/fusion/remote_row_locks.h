@@ -3,8 +3,10 @@
 //
 //   FC28  A batch is sent again until it is answered (FW3); what is heard twice, or too late, is
 //         nobody's (FusionLocks::heard()).
-//   FC29  When the memory node says that this server is fenced, or serves no more, whoever waits is
-//         told (FusionLocks::end()), and both threads end.
+//   FC29  When the memory node says that this server is fenced, whoever waits is told
+//         (FusionLocks::end()), and both threads end. Another memory node is told everything, once
+//         FusionLocks::use() has named its epoch (FC13); what was sent under the one before, and
+//         what is heard of it, is nobody's.
 #pragma once
 
 #include <cstdint>

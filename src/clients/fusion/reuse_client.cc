@@ -6,9 +6,13 @@
 
 namespace strata::clients {
 
-void ReuseMarks::asked(uint64_t round) noexcept { asked_ = std::max(asked_, round); }
+void ReuseMarks::asked(uint64_t round) noexcept {
+  again_ = again_ || (round != 0 && round <= reported_);
+  asked_ = std::max(asked_, round);
+}
 
 std::optional<uint64_t> ReuseMarks::due(OwnOperations* own) noexcept {
+  if (again_) return reported_;
   if (is_idle()) return std::nullopt;
   if (own == nullptr) return asked_;
   if (marked_ == 0) {
@@ -21,6 +25,7 @@ std::optional<uint64_t> ReuseMarks::due(OwnOperations* own) noexcept {
 
 void ReuseMarks::reported(uint64_t round) noexcept {
   reported_ = std::max(reported_, round);
+  again_ = false;
   if (marked_ <= reported_) marked_ = 0;
 }
 
@@ -46,6 +51,18 @@ void ReuseClient::asked(const proto::ReuseAsk& ask) {
   marks_.asked(ask.round);
   (void)marks_.due(own_);  // takes the mark now: what begins later is not waited for
   changed_.notify_all();
+}
+
+StatusOr<uint64_t> ReuseClient::begin_round() {
+  STRATA_ASSIGN_OR_RETURN(const uint64_t round, service_->begin_round());
+  const MutexLock lock(mutex_);
+  begun_ = std::max(begun_, round);
+  return round;
+}
+
+uint64_t ReuseClient::last_round() const {
+  const MutexLock lock(mutex_);
+  return std::max(begun_, marks_.last_asked());
 }
 
 Status ReuseClient::join(NodeId, OwnOperations* own) {

@@ -39,7 +39,9 @@ TitRegion::TitRegion(char* memory, uint64_t slots) noexcept : memory_(memory), s
 }
 
 void TitRegion::claim(uint64_t sequence, TrxState state) noexcept {
-  const Slot slot = slot_at(memory_, sequence & (slots_ - 1));
+  char* const memory = memory_.load();
+  if (memory == nullptr) return;
+  const Slot slot = slot_at(memory, sequence & (slots_ - 1));
   if (is_undecided(proto::tit_state(slot.word.load()))) return;  // FC7
   slot.sequence.store(0);
   slot.waiters.store(0);  // FC15
@@ -50,7 +52,9 @@ void TitRegion::claim(uint64_t sequence, TrxState state) noexcept {
 
 // Only while the slot is this transaction's: then nobody else claims it.
 void TitRegion::store(uint64_t sequence, uint8_t state, Cts cts) noexcept {
-  const Slot slot = slot_at(memory_, sequence & (slots_ - 1));
+  char* const memory = memory_.load();
+  if (memory == nullptr) return;
+  const Slot slot = slot_at(memory, sequence & (slots_ - 1));
   if (slot.sequence.load() != sequence) return;
   slot.word.store(proto::tit_word(state, cts, proto::tit_tag(sequence, slots_)));
 }
@@ -64,7 +68,9 @@ void TitRegion::set_ended(uint64_t sequence, Cts cts) noexcept {
 }
 
 void TitRegion::made_durable(uint64_t sequence, Cts cts) noexcept {
-  const Slot slot = slot_at(memory_, sequence & (slots_ - 1));
+  char* const memory = memory_.load();
+  if (memory == nullptr) return;
+  const Slot slot = slot_at(memory, sequence & (slots_ - 1));
   const uint64_t tag = proto::tit_tag(sequence, slots_);
   uint64_t before = proto::tit_word(proto::kTitEnded, cts, tag);
   slot.word.compare_exchange_strong(
@@ -72,7 +78,9 @@ void TitRegion::made_durable(uint64_t sequence, Cts cts) noexcept {
 }
 
 bool TitRegion::may_be_waited_for(uint64_t sequence) noexcept {
-  const Slot slot = slot_at(memory_, sequence & (slots_ - 1));
+  char* const memory = memory_.load();
+  if (memory == nullptr) return true;
+  const Slot slot = slot_at(memory, sequence & (slots_ - 1));
   const bool waited_for = slot.waiters.fetch_add(0) != 0;  // FC15
   return waited_for || slot.sequence.load() != sequence;
 }

@@ -12,8 +12,11 @@
 //         does a read-modify-write on `waiters`: one of the two comes second and sees (FU26). Both
 //         are read-modify-writes because a store that a load follows may be seen after it. claim()
 //         clears the word before it shows the sequence; what is added late is for nobody.
+//   FC52  A memory node in the place of one that is gone has another region (move_to()): it shows
+//         what begins from then on. Of what is under way it shows nothing, and others ask (FC7).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "txn/tit_source.h"
@@ -26,6 +29,9 @@ class TitRegion final : public PublishedSlots {
   TitRegion(char* memory, uint64_t slots) noexcept;
   [[nodiscard]] static constexpr uint64_t bytes_of(uint64_t slots) noexcept { return slots * 32; }
 
+  // FC52. As large, all zeroes; null: nothing is shown. The one before may still be written to.
+  void move_to(char* memory) noexcept { memory_.store(memory); }
+
   void claim(uint64_t sequence, TrxState state) noexcept override;
   void set(uint64_t sequence, TrxState state, Cts cts) noexcept override;
   void set_ended(uint64_t sequence, Cts cts) noexcept override;
@@ -35,7 +41,7 @@ class TitRegion final : public PublishedSlots {
 
  private:
   void store(uint64_t sequence, uint8_t state, Cts cts) noexcept;
-  char* const memory_;
+  std::atomic<char*> memory_;
   const uint64_t slots_;
 };
 

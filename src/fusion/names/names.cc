@@ -76,6 +76,44 @@ void Names::release_fenced(NodeId server) {
   });
 }
 
+// --- in the place of a memory node that is gone ---
+
+// NL9
+Status Names::holds(const NameCaller& caller, absl::Span<const proto::HeldName> names) {
+  STRATA_RETURN_IF_ERROR(check_member(caller));
+  if (!recovering_) return error_invalid_argument("it is too late to say what a server has");
+  for (const proto::HeldName& held : names) {
+    if (held.name.size() > kNameBytesMax || (held.use == 0 && held.exclusive == 0) ||
+        (held.shared && held.exclusive == 0))
+      return error_invalid_argument("this is no name that a server may have");
+    const auto found = entries_.find(held.name);
+    if (found == entries_.end()) continue;
+    for (const Holder& h : found->second.holders) {
+      if (!h.dead && h.server == caller.server) continue;  // said again
+      const bool mine = held.exclusive != 0 && !held.shared;
+      const bool theirs = h.exclusive.number != 0 && !h.exclusive.shared;
+      const bool used = (held.shared && h.use.number != 0) || (h.exclusive.shared && held.use != 0);
+      if (h.dead || mine || theirs || used)
+        return error_invalid_argument("two servers say that they have the same name");
+    }
+  }
+  for (const proto::HeldName& held : names) {
+    Entry& entry = entry_of(held.name, 0)->second;
+    if (holder_of(&entry, caller.server) != nullptr) continue;  // said again
+    entry.holders.push_back(Holder{.server = caller.server,
+                                   .dead = false,
+                                   .use = {.number = held.use},
+                                   .exclusive = {.number = held.exclusive, .shared = held.shared}});
+    heard_of(std::max(held.use, held.exclusive));
+  }
+  return ok_status();
+}
+
+void Names::lost(NodeId place) {
+  dead_.try_emplace(place.value);
+  unknown_.insert(place.value);
+}
+
 // --- adopting ---
 
 std::vector<std::string> Names::dead_names(NodeId place) const {
@@ -116,9 +154,11 @@ Status Names::adoption_ended(const NameCaller& adopter, NodeId place, uint64_t n
   const auto it = dead_.find(place.value);
   if (it == dead_.end() || it->second != adopter.server) return ok_status();
   dead_.erase(it);
+  const bool was_unknown = unknown_.erase(place.value) != 0;  // NL9
   change_entries(now_us, [&](Entry* entry) {
     return std::erase_if(entry->holders,
-                         [&](const Holder& h) { return h.dead && h.server == place; }) != 0;
+                         [&](const Holder& h) { return h.dead && h.server == place; }) != 0 ||
+           (was_unknown && !entry->waiters.empty());
   });
   return ok_status();
 }
@@ -126,6 +166,12 @@ Status Names::adoption_ended(const NameCaller& adopter, NodeId place, uint64_t n
 // --- what servers say ---
 
 Status Names::check_caller(const NameCaller& caller) const {
+  STRATA_RETURN_IF_ERROR(check_member(caller));
+  if (recovering_) return error_peer_down("this memory node still hears what servers have");
+  return ok_status();
+}
+
+Status Names::check_member(const NameCaller& caller) const {
   const auto it = members_.find(caller.server.value);
   if (caller.epoch != epoch_ || it == members_.end() || it->second.life != caller.life ||
       it->second.fenced)
@@ -241,7 +287,8 @@ bool Names::is_in_the_way(const Holder& h, const Waiter& waiter) noexcept {
   return !use || h.exclusive.number != 0;
 }
 
-bool Names::is_free(const Entry& entry, const Waiter& waiter) noexcept {
+bool Names::is_free(const Entry& entry, const Waiter& waiter) const noexcept {
+  if (!unknown_.empty() && entry.holders.empty()) return false;  // NL9
   return std::none_of(entry.holders.begin(), entry.holders.end(),
                       [&](const Holder& h) { return is_in_the_way(h, waiter); });
 }

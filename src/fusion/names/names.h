@@ -30,11 +30,18 @@
 //   NL5  A name that nobody has or waits for is not remembered. Beyond names_max the names that
 //        were granted longest ago are asked back, though nobody wants them.
 //
+//   NL9  A memory node in the place of one that is gone first hears what servers still have: from
+//        recover() to recovered() nothing is granted and no report counts. What they have keeps its
+//        number; new numbers are above all that anybody has heard of. Of a server that is gone,
+//        too, or was before and has no adopter yet, nobody knows what it had exclusively: until its
+//        place is adopted (NL4) nobody is granted a name that no other server has.
+//
 // Deadlocks are not searched. Two servers that want two names exclusively ask in the order of the
 // names (MW18), so they wait for each other only if one of them, or a transaction of it, uses what
 // the other one wants: that ends when its own server's time is up.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -50,6 +57,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "proto/name_locks.h"
+#include "proto/resume_messages.h"
 
 namespace strata::fusion {
 
@@ -85,6 +93,17 @@ class Names {
   // The authority lets go what it had (Authority::may_release): NL4.
   void release_fenced(NodeId server);
 
+  // --- in the place of a memory node that is gone (NL9) ---
+  void recover() noexcept { recovering_ = true; }
+  // What a member has, in parts, any number of times. Errors: fenced, kInvalidArgument (somebody
+  // else has said that it has the name; nothing of it is done).
+  Status holds(const proto::NameCaller& caller, absl::Span<const proto::HeldName> names);
+  // The server is gone without having said what it had, or was before. Only between recover() and
+  // recovered().
+  void lost(NodeId place);
+  void heard_of(uint64_t number) noexcept { last_number_ = std::max(last_number_, number); }
+  void recovered() noexcept { recovering_ = false; }
+
   // --- adopting a dead place (NL4) ---
   [[nodiscard]] std::vector<std::string> dead_names(NodeId place) const;
   // The adopter is a member; it may be the next life of the same server. Errors: fenced, kNotFound
@@ -97,8 +116,8 @@ class Names {
   // So is all that it was changing.
   Status adoption_ended(const proto::NameCaller& adopter, NodeId place, uint64_t now_us);
 
-  // --- what servers say. Errors: fenced (another epoch, not a member, fenced), kInvalidArgument
-  // (no server of ours says that; nothing of it is done) ---
+  // --- what servers say. Errors: fenced (another epoch, not a member, fenced), peer_down (NL9),
+  // kInvalidArgument (no server of ours says that; nothing of it is done) ---
   Status ask(const proto::NameCaller& caller, absl::Span<const proto::NameAsk> asks,
              uint64_t now_us);
   Status report(const proto::NameCaller& caller, absl::Span<const proto::NameReport> reports,
@@ -144,6 +163,7 @@ class Names {
   };
   using Entries = std::unordered_map<std::string, Entry>;
 
+  Status check_member(const proto::NameCaller& caller) const;
   Status check_caller(const proto::NameCaller& caller) const;
   static Holder* holder_of(Entry* entry, NodeId server) noexcept;
   Entries::iterator entry_of(const std::string& name, uint64_t now_us);
@@ -152,7 +172,7 @@ class Names {
   void report_one(NodeId server, const proto::NameReport& report, uint64_t now_us);
   // The entry may be gone when it returns.
   void settle(Entries::iterator it, uint64_t now_us);
-  static bool is_free(const Entry& entry, const Waiter& waiter) noexcept;
+  [[nodiscard]] bool is_free(const Entry& entry, const Waiter& waiter) const noexcept;
   void grant(const std::string& name, Entry* entry, const Waiter& waiter);
   void send_grant(const std::string& name, NodeId server, proto::NameMode mode, const Grant& grant);
   void ask_holders(const std::string& name, Entry* entry, uint64_t now_us, bool again);
@@ -166,6 +186,8 @@ class Names {
   const NamesOptions options_;
   const Epoch epoch_;
   std::map<uint8_t, Member> members_;
+  bool recovering_ = false;         // NL9
+  std::set<uint8_t> unknown_;       // NL9: dead places of which nobody knows what they had
   std::map<uint8_t, NodeId> dead_;  // places -> adopter; zero: nobody yet
   Entries entries_;
   std::list<std::string> by_age_;  // those that were granted longest ago first

@@ -277,5 +277,63 @@ TEST_F(NamesTest, WhatNoServerSaysIsRefused) {
   EXPECT_TRUE(names_->joined(kA, life(kA)).ok());
 }
 
+// --- in the place of a memory node that is gone (NL9) ---
+
+TEST_F(NamesTest, WhatServersHadIsTheirsUnderItsNumberAndNothingIsGrantedMeanwhile) {
+  names_->recover();
+  const proto::HeldName of_a[] = {{"t", 4, 9}, {"u", 5, 0}};
+  ASSERT_TRUE(names_->holds(caller(kA), of_a).ok());
+  ASSERT_TRUE(names_->holds(caller(kA), of_a).ok()) << "said again";
+  const proto::HeldName of_b[] = {{"u", 6, 0}};
+  ASSERT_TRUE(names_->holds(caller(kB), of_b).ok());
+  const proto::HeldName also[] = {{"t", 7, 0}};
+  EXPECT_TRUE(is_invalid_argument(names_->holds(caller(kB), also)));
+  const NameAsk asks[] = {{"t", kU, 3}};
+  EXPECT_TRUE(is_peer_down(names_->ask(caller(kB), asks, 0)));
+  names_->heard_of(20);
+  names_->recovered();
+  ask(kB, "t", kU, 3);
+  EXPECT_EQ(sent(), Sent{"1 t gives up X:9"});
+  report(kA, "t", 9, kU);
+  EXPECT_EQ(sent(), Sent{"2 t U:21 ask 3"});
+}
+
+TEST_F(NamesTest, WhatServersShareTheySayToo) {  // NL9
+  names_->recover();
+  const proto::HeldName shared[] = {{"t", 0, 4, true}};
+  ASSERT_TRUE(names_->holds(caller(kA), shared).ok());
+  const proto::HeldName used[] = {{"t", 5, 0}}, alone[] = {{"t", 0, 5}},
+                        nothing[] = {{"u", 5, 0, true}};
+  for (const auto* const wrong : {used, alone, nothing})
+    EXPECT_TRUE(is_invalid_argument(names_->holds(caller(kB), {wrong, 1})));
+  const proto::HeldName also[] = {{"t", 0, 6, true}};
+  ASSERT_TRUE(names_->holds(caller(kB), also).ok());
+  names_->recovered();
+  EXPECT_EQ(names_->check(), "");
+  EXPECT_EQ(names_->describe("t"), "held by 1 S:4 2 S:6, waited for by");
+  ask(kC, "t", kU, 1);
+  EXPECT_EQ(sent(), (Sent{"1 t gives up X:4", "2 t gives up X:6"}));
+  report(kA, "t", 4);
+  report(kB, "t", 6);
+  EXPECT_EQ(sent(), Sent{"3 t U:7 ask 1"});
+}
+
+TEST_F(NamesTest, WhatADeadServerHadNobodyGetsBeforeItsPlaceIsAdopted) {
+  names_->recover();
+  const proto::HeldName of_a[] = {{"u", 5, 0}};
+  ASSERT_TRUE(names_->holds(caller(kA), of_a).ok());
+  names_->fence(kC);
+  names_->release_fenced(kC);
+  names_->lost(kC);
+  names_->recovered();
+  ask(kB, "u", kU, 1);
+  EXPECT_EQ(sent(), Sent{"2 u U:6 ask 1"}) << "the dead one cannot have had it exclusively";
+  ask(kB, "t", kU, 2);
+  EXPECT_EQ(sent(), Sent{});
+  ASSERT_TRUE(names_->adopt(caller(kA), kC).ok());
+  ASSERT_TRUE(names_->adoption_ended(caller(kA), kC, 0).ok());
+  EXPECT_EQ(sent(), Sent{"2 t U:7 ask 2"});
+}
+
 }  // namespace
 }  // namespace strata::fusion

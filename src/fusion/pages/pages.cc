@@ -110,6 +110,30 @@ void Pages::mapping_gone(NodeId server, uint64_t life) {
   }
 }
 
+// --- in the place of a memory node that is gone ---
+
+// FP6
+Status Pages::holds(const PageCaller& caller, absl::Span<const proto::HeldPage> pages) {
+  STRATA_RETURN_IF_ERROR(check_member(caller));
+  if (!recovering_) return error_invalid_argument("it is too late to say what a server has");
+  for (const proto::HeldPage& held : pages) {
+    const auto found = entries_.find(held.page);
+    if (found == entries_.end()) continue;
+    for (const Holder& h : found->second.holders) {
+      if (h.dead || (h.server != caller.server && in_conflict(h.mode, held.mode)))
+        return error_invalid_argument("two servers say that they have the same page");
+    }
+  }
+  for (const proto::HeldPage& held : pages) {
+    const auto it = entry_of(held.page);
+    if (holder_of(it->second, caller.server) != nullptr) continue;  // said again
+    it->second.holders.push_back(Holder{caller.server, held.mode, held.number});
+    heard_of(held.number);
+    update_lists(held.page, &it->second);
+  }
+  return ok_status();
+}
+
 // --- adopting ---
 
 Pages::Holder Pages::dead_holder(NodeId place) noexcept {
@@ -156,6 +180,12 @@ Status Pages::adoption_ended(const PageCaller& adopter, NodeId place) {
 // --- what servers say ---
 
 Status Pages::check_caller(const PageCaller& caller) const {
+  STRATA_RETURN_IF_ERROR(check_member(caller));
+  if (recovering_) return error_peer_down("this memory node still hears what servers have");
+  return ok_status();
+}
+
+Status Pages::check_member(const PageCaller& caller) const {
   const auto it = members_.find(caller.server.value);
   if (caller.epoch != epoch_ || it == members_.end() || it->second.life != caller.life ||
       it->second.fenced)

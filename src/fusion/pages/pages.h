@@ -38,11 +38,16 @@
 //        nobody has or wants come first. So pages that servers keep never fill the pool for good.
 //   FP5  What all servers have been given and not used, an unused gift each, is a quarter of the
 //        slots at most: the rest is pages', which storage can be given.
+//   FP6  A memory node in the place of one that is gone first hears what servers still have: from
+//        recover() to recovered() nothing is granted and no report counts. What they have keeps its
+//        number, in this epoch, too; new numbers are above all that anybody has heard of. Nothing
+//        is known of versions then: storage has to have all that was reported before recovered().
 //   FU17  oldest() of a stream is at or below the first change of it that is in a slot and not in
 //         storage. A write takes over what was to be written when it began; what is reported
 //         meanwhile stays.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -57,6 +62,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "proto/page_locks.h"
+#include "proto/resume_messages.h"
 
 namespace strata::fusion {
 
@@ -106,6 +112,14 @@ class Pages {
   // Nothing of that life reaches the slots any more.
   void mapping_gone(NodeId server, uint64_t life);
 
+  // --- in the place of a memory node that is gone (FP6) ---
+  void recover() noexcept { recovering_ = true; }
+  // What a member has, in parts, any number of times. Errors: fenced, kInvalidArgument (somebody
+  // else has said that it has the page; nothing of it is done).
+  Status holds(const proto::PageCaller& caller, absl::Span<const proto::HeldPage> pages);
+  void heard_of(uint64_t number) noexcept { last_number_ = std::max(last_number_, number); }
+  void recovered() noexcept { recovering_ = false; }
+
   // --- adopting a dead place (FP3) ---
   [[nodiscard]] std::vector<DeadPage> dead_pages(NodeId place) const;
   // The adopter is a member; it may be the next life of the same server. Errors: fenced, kNotFound
@@ -115,8 +129,8 @@ class Pages {
   // the adopter is another one: said again, it may come late. Errors: fenced.
   Status adoption_ended(const proto::PageCaller& adopter, NodeId place);
 
-  // --- what servers say. Errors: fenced (another epoch, not a member, fenced), kInvalidArgument
-  // (no server of ours says that; nothing of it is done) ---
+  // --- what servers say. Errors: fenced (another epoch, not a member, fenced), peer_down (FP6),
+  // kInvalidArgument (no server of ours says that; nothing of it is done) ---
   Status ask(const proto::PageCaller& caller, absl::Span<const proto::PageAsk> asks,
              uint64_t now_us);
   Status report(const proto::PageCaller& caller, absl::Span<const proto::PageReport> reports,
@@ -203,6 +217,7 @@ class Pages {
   };
   using Entries = std::unordered_map<PageId, Entry>;
 
+  Status check_member(const proto::PageCaller& caller) const;
   Status check_caller(const proto::PageCaller& caller) const;
   Status check_report(const proto::PageCaller& caller, const proto::PageReport& report) const;
   static Holder dead_holder(NodeId place) noexcept;
@@ -233,6 +248,7 @@ class Pages {
 
   const PagesOptions options_;
   const Epoch epoch_;
+  bool recovering_ = false;  // FP6
   std::map<uint8_t, Member> members_;
   std::map<uint8_t, Dead> dead_;  // places
   Entries entries_;

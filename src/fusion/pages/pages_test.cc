@@ -528,5 +528,50 @@ TEST_F(PagesTest, WhoIsFencedWhileItWaitsIsWaitedForByNobody) {
   give_up(kA, kP, a.number);
 }
 
+// --- in the place of a memory node that is gone (FP6) ---
+
+TEST_F(PagesTest, WhatServersHadIsTheirsUnderItsNumberAndNothingIsGrantedMeanwhile) {
+  pages_->recover();
+  const proto::HeldPage of_a[] = {{kP, 41, kX}, {kQ, 17, kS}};
+  ASSERT_TRUE(pages_->holds(caller(kA), of_a).ok());
+  ASSERT_TRUE(pages_->holds(caller(kA), of_a).ok()) << "said again";
+  const proto::HeldPage of_b[] = {{kQ, 18, kS}};
+  ASSERT_TRUE(pages_->holds(caller(kB), of_b).ok());
+  const PageAsk asks[] = {{kP, kS, 7, false}};
+  EXPECT_TRUE(is_peer_down(pages_->ask(caller(kB), asks, 0)));
+  EXPECT_TRUE(is_peer_down(say(kA, {.page = kP, .number = 41, .gives_up = true})));
+  EXPECT_TRUE(is_peer_down(pages_->take_slots(caller(kA), 1, 1).status()));
+  pages_->heard_of(60);
+  pages_->recovered();
+  ask(kB, kP, kS, 7);
+  auto out = pages_->take_outgoing();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].server, kA);
+  EXPECT_EQ(std::get<PageGiveUp>(out[0].message).number, 41u);
+  const uint32_t in = slot(kA);
+  ASSERT_TRUE(say(kA, version(kP, 41, 70, in, kA)).ok());
+  out = pages_->take_outgoing();
+  ASSERT_EQ(out.size(), 1u);
+  const PageGrant grant = std::get<PageGrant>(out[0].message);
+  EXPECT_EQ(grant.number, 61u) << "above all that anybody has heard of";
+  EXPECT_EQ(grant.slot, in);
+  EXPECT_TRUE(is_invalid_argument(pages_->holds(caller(kC), of_b))) << "it is too late";
+}
+
+TEST_F(PagesTest, TwoServersCannotHaveTheSamePageForWriting) {
+  pages_->recover();
+  const proto::HeldPage to_write[] = {{kQ, 5, kS}, {kP, 41, kX}};
+  ASSERT_TRUE(pages_->holds(caller(kA), to_write).ok());
+  const proto::HeldPage too[] = {{kP, 40, kS}};
+  EXPECT_TRUE(is_invalid_argument(pages_->holds(caller(kB), too)));
+  EXPECT_TRUE(is_fenced(pages_->holds({kB, 99, kEpoch}, too)));
+  // Who dies having said so leaves what it had for writing to its adopter (FP3).
+  pages_->fence(kA);
+  pages_->release_fenced(kA);
+  ASSERT_EQ(pages_->dead_pages(kA).size(), 1u);
+  EXPECT_TRUE(is_invalid_argument(pages_->holds(caller(kB), too)));
+  pages_->recovered();
+}
+
 }  // namespace
 }  // namespace strata::fusion

@@ -15,6 +15,11 @@ Status ReuseRounds::joined(NodeId server, uint64_t life) {
   return error_in_use("an earlier process of this server has not been released yet");
 }
 
+void ReuseRounds::resumed(NodeId server, uint64_t round) {
+  last_round_ = std::max(last_round_, round);
+  if (const auto it = members_.find(server.value); it != members_.end()) it->second.reported = 0;
+}
+
 void ReuseRounds::left(NodeId server, uint64_t life) {
   const auto it = members_.find(server.value);
   if (it != members_.end() && it->second.life == life && !it->second.fenced) members_.erase(it);

@@ -11,6 +11,8 @@
 //   RU3  A server that was fenced counts until it is released: what it read was read under its
 //        lease, and that is over then. Who left has ended its operations.
 //   RU4  What is said again, late, or never answered changes nothing: numbers only grow.
+//   RU5  A memory node in the place of one that is gone goes on with the largest round that any
+//        server has heard of, and asks all for it: then every earlier one has ended, too.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +44,9 @@ class ReuseRounds {
   void left(NodeId server, uint64_t life);
   void fence(NodeId server);
   void release_fenced(NodeId server);
+
+  // RU5. Of a member that was there before.
+  void resumed(NodeId server, uint64_t round);
 
   // Errors of all three: fenced. kInvalidArgument: there has been no such round.
   StatusOr<uint64_t> begin(const proto::NameCaller& caller, uint64_t now_us);

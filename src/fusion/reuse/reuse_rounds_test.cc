@@ -70,5 +70,18 @@ TEST_F(ReuseRoundsTest, WhatNoServerSaysIsRefused) {
   EXPECT_TRUE(is_in_use(rounds_.joined(kA, 7)));
 }
 
+TEST_F(ReuseRoundsTest, ARoundOfAnEarlierMemoryNodeEndsWhenAllHaveBeenAskedAgain) {  // RU5
+  rounds_.resumed(kA, 7);
+  rounds_.resumed(kB, 5);
+  rounds_.resumed(kC, 0);
+  EXPECT_FALSE(ended(kA, 6));
+  rounds_.tick(2000);
+  EXPECT_EQ(sent(), "1:7 2:7 3:7 ");
+  ASSERT_TRUE(rounds_.report(caller(kB), 7).ok());
+  ASSERT_TRUE(rounds_.report(caller(kC), 7).ok());
+  EXPECT_TRUE(ended(kA, 6));
+  EXPECT_EQ(rounds_.begin(caller(kA), 0).value(), 8u);
+}
+
 }  // namespace
 }  // namespace strata::fusion

@@ -54,6 +54,11 @@ void FusionNames::release_fenced(NodeId server) {
   collect();
 }
 
+void FusionNames::resumed(NodeId server, uint64_t number, uint64_t round) {
+  names_.heard_of(number);
+  rounds_.resumed(server, round);
+}
+
 // --- what servers say ---
 
 Status FusionNames::ask(const proto::AskNamesRequest& request, uint64_t now_us) {

@@ -46,6 +46,15 @@ class FusionNames {
   void fence(NodeId server);
   void release_fenced(NodeId server);
 
+  // In the place of a memory node that is gone (NL9, RU5).
+  void recover() noexcept { names_.recover(); }
+  Status holds(const proto::NameCaller& caller, const std::vector<proto::HeldName>& names) {
+    return names_.holds(caller, names);
+  }
+  void resumed(NodeId server, uint64_t number, uint64_t round);
+  void lost(NodeId place) { names_.lost(place); }
+  void recovered() noexcept { names_.recovered(); }
+
   // What servers say. Errors: those of the state machines.
   Status ask(const proto::AskNamesRequest& request, uint64_t now_us);
   Status report(const proto::ReportNamesRequest& request, uint64_t now_us);

@@ -38,6 +38,15 @@ FusionServiceOptions completed(FusionServiceOptions options) {
   return options;
 }
 
+// FV11, FQ6
+std::vector<NodeId> expected_of(const FusionService::Parts& parts) {
+  std::vector<NodeId> expected;
+  if (!parts.recovers || !parts.last.has_value()) return expected;
+  for (const fusion::Member& member : parts.last->members)
+    if (member.fence == 0) expected.push_back(member.server);
+  return expected;
+}
+
 }  // namespace
 
 // --- from the start to the end ---
@@ -47,7 +56,7 @@ FusionService::FusionService(const FusionServiceOptions& options, Parts parts)
       parts_(std::move(parts)),
       epoch_(parts_.epoch),
       pages_(options_.pages, epoch_),
-      locks_(epoch_, {}, options_.locks),
+      locks_(epoch_, expected_of(parts_), options_.locks),
       names_(options_.names, epoch_),
       tasks_(parts_.offload, {}) {
   STRATA_ASSERT(options_.table_slots >= 128 &&
@@ -91,8 +100,14 @@ void FusionService::begin() {
   time_.emplace(options_.time, epoch_, parts_.last, parts_.sealed_us, times_->data());
   // Whom the predecessor served knows pages that this node does not. All of them are members.
   const std::vector<fusion::Member> before = authority().members();
-  for (const fusion::Member& member : before)
-    time_->authority()->fence(member.server).IgnoreError();
+  for (const fusion::Member& member : before) {
+    if (parts_.recovers && member.fence == 0)
+      expect(member);
+    else
+      time_->authority()->fence(member.server).IgnoreError();
+  }
+  for (const NodeId place : parts_.unsettled)
+    if (recovers_ && find(place) == nullptr) names_.lost(place);
   parts_.expose(times_name_, times_, RegionAccess::kReadWrite);
   if (pool_ != nullptr) parts_.expose(pool_name_, pool_, RegionAccess::kReadWrite);
   post_always([this] { tick(); });
@@ -261,6 +276,7 @@ void FusionService::take_snapshot() {
   now.reuse_rounds = names_.rounds().last_round();
   now.name_locks = names_.names().counters();
   now.name_news = names_.counters();
+  now.recovery = recovery();
   const MutexLock lock(mutex_);
   snapshot_ = std::move(now);
 }
@@ -299,7 +315,7 @@ FusionService::Server* FusionService::check_life(const PageCaller& caller, const
   else if (authority().phase(now_us_) == fusion::Authority::Phase::kDeposed)
     why = has_ended();
   else if (caller.epoch < epoch_)
-    why = error_fenced("the memory node that this server knew has been replaced");
+    why = error_withdrawn("the memory node that this server knew has been replaced");
   else if (server == nullptr || server->life != caller.life || server->fenced)
     why = not_yours();
   if (!why.ok()) {
@@ -316,9 +332,11 @@ FusionService::Server* FusionService::check_life(const PageCaller& caller, const
 // FV1
 FusionService::Server* FusionService::check(const PageCaller& caller, const To& to) {
   Server* const server = check_life(caller, to);
-  if (server == nullptr || authority().serves(now_us_)) return server;
+  if (server == nullptr || (authority().serves(now_us_) && !recovers_)) return server;
   count(&counters_.calls_unready);
-  to->fail(error_peer_down("the memory node cannot tell whether it still serves"), epoch_.value);
+  to->fail(error_peer_down(recovers_ ? "the memory node has to hear first what servers have"
+                                     : "the memory node cannot tell whether it still serves"),
+           epoch_.value);
   return nullptr;
 }
 

@@ -32,10 +32,19 @@
 //        to say (it recovers, or ends): its status pages tell, which are locked until they are
 //        redone (FP3). Whatever else keeps it from answering is no reason for the asker to end.
 //
-// A service begins under an authority record of a predecessor only once storage has everything that
-// the streams of that one's servers hold, or makes pages from the log: this one knows nothing of
-// what was in the old pool. The servers that the record names have to be started
-// again; they are fenced at once.
+//   FV11  A service that recovers (Parts::recovers) hears first what the servers of the record that
+//         it begins under still have: pages, names, how far their logs are durable. Who has said
+//         all of it is a member from then on, gets leases and may go on with what it has; who says
+//         nothing for resume_us_max is fenced. Until all have spoken or were released, and storage
+//         has everything of their logs (recovered()), nothing is granted, nobody joins, and no
+//         report or question is answered (peer_down: they are repeated). The more so if this one
+//         dies meanwhile: its successor begins in the same way. Who was fenced before, and whose
+//         place nobody has settled yet, may have had names exclusively, too: they are lost (NL9).
+//
+// A service that does not recover begins under an authority record of a predecessor only once
+// storage has everything that the streams of that one's servers hold, or makes pages from the log:
+// this one knows nothing of what was in the old pool. The servers that the record names have to be
+// started again; they are fenced at once.
 #pragma once
 
 #include <atomic>
@@ -61,6 +70,7 @@
 #include "memnode/service/ordered_tasks.h"
 #include "memnode/service/tenants.h"
 #include "proto/fusion_messages.h"
+#include "proto/resume_messages.h"
 #include "transport/calls/rpc_server.h"
 #include "transport/regions/region.h"
 
@@ -71,20 +81,21 @@ struct FusionServiceOptions {
   fusion::PagesOptions pages;  // slots 0: pages are not shared
   fusion::RowLockOptions locks = {.events_max = proto::kLockEventsMax};
   FusionNamesOptions names;
-  uint32_t table_slots = 1u << 16;     // of a server's transactions; a power of two
-  uint64_t tick_us = 10'000;           // as TimeService wants to be asked
-  uint64_t join_us_max = 5'000'000;    // how long a server that wants to join is kept waiting
-  uint64_t slot_wait_us = 10'000'000;  // FV7; connections that are silent for less long are dead
-  uint64_t write_pause_us = 10'000;    // between batches to storage that nobody waits for
-  uint64_t write_again_us = 200'000;   // after one that failed
-  size_t said_max = 1u << 16;          // pages to be told to one server (FV6)
-  size_t questions_max = 1024;         // to one server, not answered yet
-  std::function<uint64_t()> now_us;    // goes on while the machine sleeps; null: CLOCK_BOOTTIME
+  uint32_t table_slots = 1u << 16;      // of a server's transactions; a power of two
+  uint64_t tick_us = 10'000;            // as TimeService wants to be asked
+  uint64_t join_us_max = 5'000'000;     // how long a server that wants to join is kept waiting
+  uint64_t resume_us_max = 10'000'000;  // FV11; from when this node could answer
+  uint64_t slot_wait_us = 10'000'000;   // FV7; connections that are silent for less long are dead
+  uint64_t write_pause_us = 10'000;     // between batches to storage that nobody waits for
+  uint64_t write_again_us = 200'000;    // after one that failed
+  size_t said_max = 1u << 16;           // pages to be told to one server (FV6)
+  size_t questions_max = 1024;          // to one server, not answered yet
+  std::function<uint64_t()> now_us;     // goes on while the machine sleeps; null: CLOCK_BOOTTIME
 };
 
 // Relaxed, for people and tests.
 struct FusionServiceCounters {
-  std::atomic<uint64_t> joined{0}, left{0}, fenced{0}, expired{0}, released{0};
+  std::atomic<uint64_t> joined{0}, left{0}, fenced{0}, expired{0}, released{0}, resumed{0};
   std::atomic<uint64_t> stale_calls{0};    // FV1: another epoch, another life, nobody's
   std::atomic<uint64_t> calls_unready{0};  // FV1: without the authority
   std::atomic<uint64_t> bad_requests{0}, too_many_requests{0};
@@ -92,6 +103,16 @@ struct FusionServiceCounters {
   std::atomic<uint64_t> pages_told{0}, pages_untold{0};  // FV6
   std::atomic<uint64_t> questions{0}, answers{0}, answers_late{0};
   std::atomic<uint64_t> pages_written{0}, writes_failed{0}, slots_damaged{0};
+};
+
+// FV11
+struct FusionRecovery {
+  bool recovers = false;  // nothing is granted yet
+  size_t servers = 0;     // that there were before, and are not gone
+  size_t resumed = 0;     // of these: have said what they have
+  // All have, or are gone. How far the logs of those that have are to be redone.
+  bool heard_all = false;
+  std::map<NodeId, Lsn> durable;
 };
 
 struct FusionStatus {
@@ -113,6 +134,7 @@ struct FusionStatus {
   uint64_t reuse_rounds = 0;    // begun so far
   fusion::NamesCounters name_locks;
   FusionNamesCounters name_news;
+  FusionRecovery recovery;
 };
 
 class FusionService : public std::enable_shared_from_this<FusionService> {
@@ -121,8 +143,10 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
     Epoch epoch;
     std::optional<fusion::AuthorityRecord> last;  // of the stream, when it was sealed
     uint64_t sealed_us = 0;                       // by options.now_us
-    AuthorityStream* stream = nullptr;            // outlives the service
-    PageStore* store = nullptr;  // outlives it; null if options.pages.storage_replays
+    bool recovers = false;                        // FV11
+    std::vector<NodeId> unsettled;  // places that somebody is at, or has not left in order (FV11)
+    AuthorityStream* stream = nullptr;  // outlives the service
+    PageStore* store = nullptr;         // outlives it; null if options.pages.storage_replays
     // Peers can open that region under the name from now on, until it is withdrawn. Block.
     std::function<void(const std::string& name, std::shared_ptr<transport::Region> region,
                        transport::RegionAccess access)>
@@ -150,6 +174,9 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   // under way. Once, while `offload` still runs what it was given; not in a task.
   void stop();
 
+  // FV11. Storage has everything of the logs of all servers, of those that go on as far as they
+  // have said. Once all were heard.
+  void recovered();
   // Fences a member. From a supervisor, or who adopts.
   void fence(NodeId server);
   // Its supervisor has seen the process end (FU4, FV7).
@@ -178,8 +205,12 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
     NodeId id;
     uint64_t life = 0;
     std::string table;  // its region's name
+    bool table_asked = false;
     bool has_table = false;
-    bool member = false;  // durably
+    bool member = false;    // durably
+    bool expected = false;  // FV11: a predecessor's; a member once it has said what it has
+    bool speaks = false;    // it has begun to
+    Lsn durable;            // what it has said of its log
     bool left = false;
     bool exited = false;  // its process is known to have ended
     bool fenced = false;  // or asked for
@@ -256,6 +287,9 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void join(const proto::FusionJoinRequest& request, const To& to);
   Status try_join(const Join& join);
   Status prepare_server(const proto::FusionJoinRequest& request);
+  Status check_tenant(const std::string& token) const;
+  [[nodiscard]] proto::FusionJoinReply join_reply(const Server& server) const;
+  bool wants_table(Server* server);
   void make_table(NodeId server, uint64_t life);
   void table_made(NodeId server, uint64_t life, const std::string& name, const Status& status);
   void answer_join(const Join& join);
@@ -264,6 +298,16 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void try_joins();
   void renew(const proto::FusionRenewRequest& request, const To& to);
   void leave(const proto::FusionCallerRequest& request, const To& to);
+  // --- in the place of a memory node that is gone ---
+  void expect(const fusion::Member& member);
+  void resume(const proto::FusionResumeRequest& request, const To& to);
+  Status try_resume(const proto::FusionResumeRequest& request);
+  Server* check_speaker(const proto::PageCaller& caller, const To& to);
+  void hear_pages(const proto::ReportHeldPagesRequest& request, const To& to);
+  void hear_names(const proto::ReportHeldNamesRequest& request, const To& to);
+  void end_resume(const proto::ResumeEndedRequest& request, const To& to);
+  void look_after_expected();
+  [[nodiscard]] FusionRecovery recovery() const;
   void fence_member(NodeId server);
   void note_exited(NodeId server, uint64_t life);
   void begin_fenced(Server* server);
@@ -341,6 +385,8 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   uint64_t write_at_us_ = 0;     // the next one, not before
   std::vector<To> after_write_;  // who has dropped a space, of which something may be under way
   bool served_ = false;          // at the last tick
+  bool recovers_ = false;        // FV11
+  uint64_t resume_until_us_ = 0;
   uint64_t list_version_ = 1;
   uint64_t last_question_ = 0;
   uint64_t now_us_ = 0;  // of the task

@@ -27,13 +27,20 @@ void FusionService::fusion_join(Bytes payload, const To& to) {
   serve(proto::decode_fusion_join(payload), &FusionService::join, to, payload.size());
 }
 
+Status FusionService::check_tenant(const std::string& token) const {
+  if (parts_.tenants == nullptr) return ok_status();
+  STRATA_ASSIGN_OR_RETURN(const Tenants::Number tenant, parts_.tenants->with_token(token));
+  if (tenant == parts_.tenant) return ok_status();
+  return error_invalid_argument("another tenant's database is served here");
+}
+
+proto::FusionJoinReply FusionService::join_reply(const Server& server) const {
+  return {
+      epoch_, times_name_, pool_name_, options_.pages.slots, {server.table, options_.table_slots}};
+}
+
 void FusionService::join(const proto::FusionJoinRequest& request, const To& to) {
-  if (parts_.tenants != nullptr) {
-    const auto tenant = parts_.tenants->with_token(request.token);
-    if (!tenant.ok()) return refuse(tenant.status(), to);
-    if (*tenant != parts_.tenant)
-      return refuse(error_invalid_argument("another tenant's database is served here"), to);
-  }
+  if (const Status may = check_tenant(request.token); !may.ok()) return refuse(may, to);
   if (joins_.size() >= kJoinsMax) {
     count(&counters_.too_many_requests);
     return to->fail(error_busy("too many servers want to join"));
@@ -60,14 +67,7 @@ void FusionService::try_joins() {
 void FusionService::answer_join(const Join& join) {
   const proto::FusionJoinRequest& request = join.request;
   if (join.last.ok()) {
-    Server* const server = find(request.server);
-    return join.to->reply(
-        proto::encode(proto::FusionJoinReply{epoch_,
-                                             times_name_,
-                                             pool_name_,
-                                             options_.pages.slots,
-                                             {server->table, options_.table_slots}}),
-        epoch_.value);
+    return join.to->reply(proto::encode(join_reply(*find(request.server))), epoch_.value);
   }
   join.to->fail(join.last, epoch_.value);
   // Nobody waits for it, and nothing is known of it but here.
@@ -85,6 +85,12 @@ void FusionService::answer_join(const Join& join) {
 Status FusionService::try_join(const Join& join) {
   const proto::FusionJoinRequest& request = join.request;
   if (authority().phase(now_us_) == fusion::Authority::Phase::kDeposed) return has_ended();
+  if (recovers_) {  // FV11. Whose earlier process has ended is not waited for
+    const Server* const before = find(request.server);
+    if (before != nullptr && before->life != request.life && request.alone)
+      note_exited(request.server, before->life);
+    return error_peer_down("the memory node has to hear first what servers have");
+  }
   STRATA_RETURN_IF_ERROR(prepare_server(request));
   Server& server = *find(request.server);
   const Status joined = time_->join(request.server, request.life, now_us_);
@@ -120,12 +126,19 @@ Status FusionService::prepare_server(const proto::FusionJoinRequest& request) {
     Server& made = servers_[request.server.value];
     made.id = request.server;
     made.life = request.life;
-    made.table = random_name("tit-");
-    make_table(made.id, made.life);
     server = &made;
   }
-  if (server->has_table) return ok_status();
+  if (wants_table(server)) return ok_status();
   return error_peer_down("memory for this server is being made");
+}
+
+// True: it is there.
+bool FusionService::wants_table(Server* server) {
+  if (!std::exchange(server->table_asked, true)) {
+    server->table = random_name("tit-");
+    make_table(server->id, server->life);
+  }
+  return server->has_table;
 }
 
 // FV2: allocating, and a fabric, may block.
@@ -149,13 +162,17 @@ void FusionService::make_table(NodeId id, uint64_t life) {
     if (parts_.tenants != nullptr) parts_.tenants->release(parts_.tenant, bytes);
   });
   if (!runs)
-    post_always([this, id, life] { end_join(id, life, error_busy("too much waits there")); });
+    post_always(
+        [this, id, life, name] { table_made(id, life, name, error_busy("too much waits there")); });
 }
 
 void FusionService::table_made(NodeId id, uint64_t life, const std::string& name,
                                const Status& status) {
   Server* const server = find(id);
-  if (!status.ok()) return end_join(id, life, status);
+  if (!status.ok()) {
+    if (server != nullptr && server->table == name) server->table_asked = false;  // and again
+    return end_join(id, life, status);
+  }
   if (server != nullptr && server->table == name) {
     server->has_table = true;
     return try_joins();
@@ -188,7 +205,7 @@ void FusionService::end_join(NodeId id, uint64_t life, const Status& why) {
     at = joins_.erase(at);
   }
   Server* const server = find(id);
-  if (server == nullptr || server->life != life || server->member) return;
+  if (server == nullptr || server->life != life || server->member || server->expected) return;
   drop_table(server);
   servers_.erase(id.value);
 }
@@ -312,17 +329,21 @@ void FusionService::begin_fenced(Server* server) {
 void FusionService::look_after_members() {
   const bool serves = authority().serves(now_us_);
   const uint64_t lease_us = options_.time.authority.lease_us;
-  if (serves && !served_)  // nobody could renew while it did not
+  if (serves && !served_) {  // nobody could renew while it did not, nor say what it has
     for (auto& [number, server] : servers_)
       server.lease_end_us = std::max(server.lease_end_us, now_us_ + lease_us + lease_us / 8);
+    resume_until_us_ = now_us_ + options_.resume_us_max;
+  }
   served_ = serves;
   if (!serves) return;
+  look_after_expected();
   const std::vector<fusion::Member> members = authority().members();
   for (const fusion::Member& member : members) {
     Server* server = find(member.server);
     if (server != nullptr && server->life != member.life) server = nullptr;  // a predecessor's
     if (member.fence == 0) {
       if (server == nullptr || now_us_ < server->lease_end_us) continue;
+      if (server->expected && !server->member) continue;  // look_after_expected()
       count(&counters_.expired);
       diag(Severity::kWarning, "fusion: server %u has not renewed its lease and is fenced",
            unsigned{member.server.value});
@@ -365,7 +386,8 @@ void FusionService::release(NodeId id) {
   names_.release_fenced(id);
   locks_.gone(id);
   Server* const server = find(id);
-  // Of a life that a predecessor served there is no entry, or one of the next life.
+  if (server != nullptr && server->expected && !server->member) names_.lost(id);
+  // Of a life that a predecessor served there may be no entry, or one of the next life.
   if (server != nullptr && is_member(*server)) {
     if (ended_lives_.size() >= kEndedLivesMax) ended_lives_.erase(ended_lives_.begin());
     ended_lives_.push_back(

@@ -129,7 +129,7 @@ TEST_F(FusionServiceNamesTest, WhatIsOfAnotherEpochOrLifeIsRefusedAndCounted) { 
   const auto fenced = [](const Status& status) { return is_fenced(status); };
   WireServer old = a;
   old.caller.epoch = Epoch{4};
-  all_fail(&old, fenced);
+  all_fail(&old, [](const Status& status) { return is_withdrawn(status); });
   old.caller.epoch = Epoch{6};  // this memory node is the old one
   all_fail(&old, [](const Status& status) { return is_peer_down(status); });
   old.caller.epoch = Epoch{5};

@@ -174,8 +174,8 @@ TEST_F(FusionServiceTest, WhatIsOfAnotherEpochOrLifeIsRefusedAndCounted) {  // F
   };
   WireServer old = a;
   old.caller.epoch = Epoch{4};
-  all_fail(&old, is_fenced);
-  old.caller.epoch = Epoch{6};  // this memory node is the old one
+  all_fail(&old, is_withdrawn);  // it may ask to go on
+  old.caller.epoch = Epoch{6};   // this memory node is the old one
   all_fail(&old, is_peer_down);
   old.caller.epoch = Epoch{5};
   old.caller.life = 76;
@@ -230,7 +230,8 @@ TEST_F(FusionServiceTest, ASuccessorFencesWhomItDoesNotKnowAndGoesOnWithTheClock
   EXPECT_TRUE(is_peer_down(a.ask(kPage, PageMode::kShared, 1).status())) << "nobody serves";
   node_.serve(2);
   EXPECT_TRUE(wait_until([&] { return node_.service()->status().serves; }));
-  EXPECT_TRUE(is_fenced(a.ask(kPage, PageMode::kShared, 1).status()));
+  EXPECT_TRUE(is_withdrawn(a.ask(kPage, PageMode::kShared, 1).status()));
+  EXPECT_TRUE(is_fenced(a.resume())) << "nor does this one hear what it has";
   EXPECT_TRUE(is_not_found(transport::open_remote_region(node_.channel(), a.joined.times,
                                                          transport::RegionPath::kMapped,
                                                          monotonic_us() + 20'000'000)

@@ -16,6 +16,11 @@ EarlierLogs::EarlierLogs(const fusion::AuthorityRecord& last, LogSealer* sealer,
   for (const proto::Fence& fence : last.fenced) ends_[cluster::log_stream_of(fence.server)];
 }
 
+void EarlierLogs::spare(const std::map<NodeId, Lsn>& live) {
+  live_.clear();
+  for (const auto& [server, end] : live) live_[cluster::log_stream_of(server)] = end;
+}
+
 // ERL3
 StatusOr<bool> EarlierLogs::is_stored(StreamId stream, const Log& log) {
   if (log.end.epoch.is_zero()) return true;
@@ -28,7 +33,7 @@ StatusOr<bool> EarlierLogs::is_stored(StreamId stream, const Log& log) {
 // ERL2
 Status EarlierLogs::seal_all() {
   for (auto& [stream, log] : ends_) {
-    if (log.sealed) continue;
+    if (log.sealed || live_.contains(stream)) continue;
     STRATA_ASSIGN_OR_RETURN(log.end, sealer_->seal_now(stream));
     log.sealed = true;
   }
@@ -39,6 +44,7 @@ StatusOr<std::vector<StreamId>> EarlierLogs::lacking() {
   STRATA_RETURN_IF_ERROR(seal_all());
   std::vector<StreamId> lacking;
   for (const auto& [stream, log] : ends_) {
+    if (live_.contains(stream)) continue;
     STRATA_ASSIGN_OR_RETURN(const bool stored, is_stored(stream, log));
     if (!stored) lacking.push_back(stream);
   }
@@ -63,9 +69,13 @@ Status while_redoing(const std::vector<StreamId>& streams, const Status& why) {
 // ERL4
 Status EarlierLogs::complete(LogRedoer* redoer) {
   STRATA_ASSIGN_OR_RETURN(const std::vector<StreamId> streams, lacking());
-  if (streams.empty()) return ok_status();
-  const auto redone = redoer->redo(streams);
-  if (!redone.ok()) return while_redoing(streams, redone.status());
+  if (streams.empty() && live_.empty()) return ok_status();
+  const auto redone = redoer->redo(streams, live_);
+  if (!redone.ok()) {
+    std::vector<StreamId> all = streams;
+    for (const auto& [stream, end] : live_) all.push_back(stream);
+    return while_redoing(all, redone.status());
+  }
   for (const auto& [stream, end] : *redone) ends_[stream].end = end;
   STRATA_ASSIGN_OR_RETURN(const std::vector<StreamId> left, lacking());
   if (left.empty()) return ok_status();

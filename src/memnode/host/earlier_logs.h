@@ -9,6 +9,9 @@
 //         is a member again, and it publishes no checkpoint meanwhile.
 //   ERL3  Storage has everything of a log that ends at its checkpoint (FU17), or of which none was
 //         ever published: then it is no database's yet.
+//   ERL5  The log of a server that goes on (spare()) is not sealed. As far as it has said that it
+//         is durable it is redone with the others: no checkpoint of it says what was in the pool of
+//         the memory node that is gone, and what the server has given up is in its log.
 //   ERL4  All logs that go on behind their checkpoints are redone together (log_redoer.h): pages
 //         have changes of several in turns.
 #pragma once
@@ -30,6 +33,8 @@ class EarlierLogs {
   EarlierLogs(const fusion::AuthorityRecord& last, LogSealer* sealer, registry::Registry* registry,
               cluster::ClusterKeys keys, uint64_t call_timeout_us);
 
+  // ERL5. These servers go on, with logs that are durable so far; others do not.
+  void spare(const std::map<NodeId, Lsn>& live);
   // ERL2. Blocks; may be asked again. Errors: those of LogSealer::seal_now().
   Status seal_all();
   // Which logs hold more than storage has. Blocks; may be asked again. Errors: those of seal_all(),
@@ -52,6 +57,7 @@ class EarlierLogs {
   const cluster::ClusterKeys keys_;
   const uint64_t call_timeout_us_;
   std::map<StreamId, Log> ends_;
+  std::map<StreamId, Lsn> live_;  // ERL5
 };
 
 }  // namespace strata::memnode

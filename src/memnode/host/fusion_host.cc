@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kBlockingThreads = 2;
 constexpr size_t kBlockingWaitingMax = 1024;
 constexpr uint64_t kLookUs = 200'000;  // at a term that serves
+constexpr uint64_t kHearUs = 20'000;   // at one whose servers say what they have
 
 }  // namespace
 
@@ -120,6 +121,20 @@ Status FusionHost::wait_ready(FusionTerm* term) {
   }
 }
 
+// FHO5
+Status FusionHost::wait_recovered(FusionTerm* term) {
+  const InterruptScope scope(&interrupt_);
+  for (;;) {
+    const Status recovered = term->recover();
+    if (recovered.ok()) return recovered;
+    note(FusionPhase::kPrepares, recovered);
+    const bool hears = is_peer_down(recovered);
+    if (!pause(hears ? kHearUs : options_.again_us))
+      return error_interrupted("the memory node stops");
+    STRATA_RETURN_IF_ERROR(term->look());
+  }
+}
+
 void FusionHost::serve_until_it_ends(FusionTerm* term, Status* ended) {
   const auto service = term->serve();
   if (!service.ok()) {
@@ -137,10 +152,15 @@ void FusionHost::serve_until_it_ends(FusionTerm* term, Status* ended) {
   door_.open(*service);
   diag(Severity::kInfo, "fusion: this memory node serves servers that share tables, epoch %llu",
        static_cast<unsigned long long>(term->epoch().value));
-  do {
-    note(FusionPhase::kServes, term->trouble());
-    *ended = term->look();
-  } while (ended->ok() && pause(kLookUs));
+  *ended = wait_recovered(term);
+  if (ended->ok()) {
+    do {
+      note(FusionPhase::kServes, term->trouble());
+      *ended = term->look();
+    } while (ended->ok() && pause(kLookUs));
+  } else if (is_interrupted(*ended)) {
+    *ended = ok_status();
+  }
   door_.open(nullptr);  // FHO2
   const MutexLock lock(term_mutex_);
   term_ = nullptr;

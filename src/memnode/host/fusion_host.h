@@ -8,7 +8,9 @@
 //   FHO3  Whatever fails (registry, storage nodes, memory) is tried again with another epoch; the
 //         process lives on, and status() says what is the matter.
 //   FHO4  stop() lets another memory node have the stream at once. What the pool has is gone with
-//         it: servers have to end first.
+//         it: servers go on at the next one as if this one had died (FHO5).
+//   FHO5  Servers of a term before, whichever node had it, go on at this one: it prepares while
+//         they say what they have and their logs are redone (FTM6), and grants nothing meanwhile.
 #pragma once
 
 #include <memory>
@@ -66,6 +68,7 @@ class FusionHost {
   void run();
   Status run_term();
   Status wait_ready(FusionTerm* term);
+  Status wait_recovered(FusionTerm* term);
   void serve_until_it_ends(FusionTerm* term, Status* ended);
   void note(FusionPhase phase, const Status& why);
   bool pause(uint64_t us);  // false: it stops

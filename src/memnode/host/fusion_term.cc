@@ -7,6 +7,7 @@
 #include "base/data_format.h"
 #include "base/diag.h"
 #include "base/profiles.h"
+#include "cluster/places.h"
 
 namespace strata::memnode {
 
@@ -74,7 +75,9 @@ Status FusionTerm::take() {
   STRATA_RETURN_IF_ERROR(note_placement(placement));
   STRATA_RETURN_IF_ERROR(open_stream());
   make_sealer();
-  if (earlier_ != nullptr) STRATA_RETURN_IF_ERROR(earlier_->seal_all());  // FTM5
+  STRATA_ASSIGN_OR_RETURN(recovers_, may_recover());
+  if (recovers_) STRATA_RETURN_IF_ERROR(find_unsettled());
+  if (earlier_ != nullptr && !recovers_) STRATA_RETURN_IF_ERROR(earlier_->seal_all());  // FTM5
   if (shares_pages() && !storage_replays_) STRATA_RETURN_IF_ERROR(open_pages());
   topology_ = std::make_unique<cluster::Topology>(parts_.registry, parts_.keys);
   placement_watch_ =
@@ -244,6 +247,24 @@ Status FusionTerm::open_stream() {
 
 // --- pages ---
 
+// FTM6
+StatusOr<bool> FusionTerm::may_recover() {
+  const auto last = stream_->last();
+  if (!last.has_value() || !shares_pages() || storage_replays_) return false;
+  const bool are_there =
+      std::any_of(last->members.begin(), last->members.end(),
+                  [](const fusion::Member& member) { return member.fence == 0; });
+  return are_there ? database_is_founded() : StatusOr<bool>(false);
+}
+
+// Before any log is sealed: that unsettles the place of who had left in order (PLC4).
+Status FusionTerm::find_unsettled() {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<cluster::KnownPlace> places,
+                          cluster::Places(parts_.registry, parts_.keys).unsettled(deadline()));
+  for (const cluster::KnownPlace& one : places) unsettled_.push_back(one.place.number);
+  return ok_status();
+}
+
 // A server publishes where its log begins once its database is whole.
 StatusOr<bool> FusionTerm::database_is_founded() {
   STRATA_ASSIGN_OR_RETURN(const registry::Listing listing,
@@ -303,7 +324,7 @@ void FusionTerm::make_sealer() {
 
 // Where storage makes pages from the log it has everything, but may not have read all of it yet.
 Status FusionTerm::ready() {
-  if (earlier_ == nullptr || earlier_->servers() == 0) return ok_status();
+  if (recovers_ || earlier_ == nullptr || earlier_->servers() == 0) return ok_status();
   if (storage_replays_)
     return error_unsupported(
         "there were servers of another memory node before, and this version does not know how far "
@@ -315,9 +336,30 @@ Status FusionTerm::ready() {
         "the memory node before this one shared pages, and this one is to share none; to do: start "
         "it with as many page slots as that one (--fusion-slots)");
   }
+  return earlier_->complete(redoer());
+}
+
+LogRedoer* FusionTerm::redoer() {
   if (redoer_ == nullptr)
     redoer_ = std::make_unique<LogRedoer>(log_parts(), written_.get(), replicas().taken_out_by);
-  return earlier_->complete(redoer_.get());
+  return redoer_.get();
+}
+
+// FTM6
+Status FusionTerm::recover() {
+  if (!recovers_) return ok_status();
+  const FusionRecovery now = service_->status().recovery;
+  if (!now.heard_all) {
+    // Who says nothing is gone once its log is sealed.
+    if (sealer_->waiting() != 0) STRATA_RETURN_IF_ERROR(sealer_->last_failure());
+    return error_peer_down(std::to_string(now.resumed) + " of " + std::to_string(now.servers) +
+                           " servers of the memory node before this one have said what they have");
+  }
+  earlier_->spare(now.durable);
+  STRATA_RETURN_IF_ERROR(earlier_->complete(redoer()));
+  recovers_ = false;
+  service_->recovered();
+  return ok_status();
 }
 
 StatusOr<std::shared_ptr<FusionService>> FusionTerm::serve() {
@@ -327,6 +369,8 @@ StatusOr<std::shared_ptr<FusionService>> FusionTerm::serve() {
   parts.epoch = grant_.epoch;
   parts.last = stream_->last();
   parts.sealed_us = stream_->sealed_us();
+  parts.recovers = recovers_;
+  parts.unsettled = unsettled_;
   parts.stream = stream_.get();
   parts.store = store_.get();
   parts.expose = parts_.expose;

@@ -2,7 +2,7 @@
 // fences it, the pages that it writes, the service that servers call. One thread, but for what says
 // otherwise.
 //
-//   begin() -> ready() until OK -> serve() -> look() until not OK -> the destructor
+//   begin() -> ready() until OK -> serve() -> recover() until OK -> look() until not OK -> the end
 //
 //   FTM1  The placement by which the authority stream is taken over was read after the epoch was
 //         given (CM5 of clients/compute), and every later one is followed.
@@ -10,6 +10,10 @@
 //         acknowledged: a storage node that lost its disk does not vote for an empty one then.
 //   FTM3  Nobody is served before storage has all that servers of earlier epochs have logged;
 //         what it lacks is redone first (earlier_logs.h).
+//   FTM6  If servers of the epoch before may still be there, nobody's log is sealed when a term
+//         begins. They are heard by the service (FV11); when all have spoken, or are gone, the logs
+//         of all are redone together, and only then anything is granted. While a database is being
+//         founded it is not so, nor where storage makes pages from the log.
 //   FTM4  A lease that is lost is replaced, and the service goes on meanwhile: it is the stream
 //         that fences. If somebody else was given an epoch, this has ended.
 //   FTM5  What earlier attempts at founding a database left on storage nodes goes when a term
@@ -21,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/latch.h"
 #include "clients/storage/in_sync_set.h"
@@ -86,6 +91,10 @@ class FusionTerm {
   // to be asked again. Errors: those of EarlierLogs::complete();
   // unsupported (storage makes pages from the log, and there were servers before).
   Status ready();
+  // FTM6. Once it serves: OK: it may grant, too. Blocks as ready() does; to be asked again. Errors:
+  // peer_down (not all servers have been heard yet), those of EarlierLogs::complete(), and of the
+  // sealing of who was not heard.
+  Status recover();
   // Once. Blocks for memory. Errors: those of FusionService::start().
   StatusOr<std::shared_ptr<FusionService>> serve();
   // OK: it goes on. Errors: fenced (another memory node has the authority), ended (pages can be
@@ -109,6 +118,9 @@ class FusionTerm {
   Status hold_stream(Epoch above);
   Status open_stream();
   Status open_pages();
+  StatusOr<bool> may_recover();
+  Status find_unsettled();
+  LogRedoer* redoer();
   StatusOr<bool> database_is_founded();
   [[nodiscard]] LogSealer::Parts log_parts();
   void make_sealer();
@@ -129,6 +141,8 @@ class FusionTerm {
   const std::function<void()> wake_;
   cluster::DatabaseIdentity identity_;
   bool storage_replays_ = false;
+  bool recovers_ = false;          // FTM6
+  std::vector<NodeId> unsettled_;  // then
   std::unique_ptr<cluster::NodeAddresses> addresses_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   std::shared_ptr<registry::Lease> lease_ STRATA_GUARDED_BY(mutex_);

@@ -60,9 +60,8 @@ Status LogRedo::read_log(LogToRedo* log) {
 }
 
 Status LogRedo::read() {
-  STRATA_RETURN_IF_ERROR(find_gone_spaces());
   for (LogToRedo& log : logs_) STRATA_RETURN_IF_ERROR(read_log(&log));
-  return ok_status();
+  return find_gone_spaces();  // LRD6
 }
 
 // LRD4

@@ -5,9 +5,13 @@
 //         order too (K7, K8): a section applies to the version that it names, one that the page has
 //         already is left out, and anything else is damage, told with log, position and page.
 //   LRD2  Nothing is written before read() has cut every log off behind its last whole group: what
-//         was read is durable by then, so no page in storage can be newer than its log.
+//         was read is durable by then, so no page in storage can be newer than its log. A log whose
+//         server goes on is read as far only as that has said that it is durable (live_log.h), and
+//         is not cut.
 //   LRD3  Every page that a log names is written, also one that has all of it: copies of it may
 //         differ in what was written lately (WP3 of clients/storage).
+//   LRD6  Which spaces there are is asked once all logs were read: a space that one of them names
+//         was made before.
 //   LRD4  Pages of a space that is gone, or that a log or the stored list of pending deletes names
 //         as about to go, are left out: whoever left such a space forgot what it had not written.
 //   LRD5  At most dirty_pages_max pages are in memory; with more, all are written, synced and

@@ -1,11 +1,13 @@
 #include "memnode/host/log_redoer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/diag.h"
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/registry_control.h"
+#include "cluster/log_checkpoints.h"
 
 namespace strata::memnode {
 
@@ -91,7 +93,26 @@ StatusOr<std::unique_ptr<LogRedoer::Taken>> LogRedoer::take(StreamId stream) {
   return taken;
 }
 
-StatusOr<std::map<StreamId, SealedLog>> LogRedoer::redo(const std::vector<StreamId>& streams) {
+// LRO4
+StatusOr<std::unique_ptr<LiveLog>> LogRedoer::open_live(StreamId stream, Lsn end, LogToRedo* log) {
+  STRATA_ASSIGN_OR_RETURN(
+      const auto published,
+      cluster::LogCheckpoints(parts_.registry, parts_.keys).read(stream, deadline()));
+  if (!published.has_value())  // it will say so, or end
+    return error_peer_down("server " + std::to_string(stream.value) +
+                           " has not published yet where its log begins");
+  const Lsn from = published->checkpoint.lsn;
+  clients::QuorumClientOptions nodes = parts_.storage();
+  nodes.stream = stream;
+  auto live = std::make_unique<LiveLog>(parts_.secret, nodes, from, std::max(from, end),
+                                        parts_.seal_timeout_us);
+  *log = {
+      .stream = stream, .sink = live.get(), .from = from, .bias = published->checkpoint.llsn_bias};
+  return live;
+}
+
+StatusOr<std::map<StreamId, SealedLog>> LogRedoer::redo(const std::vector<StreamId>& streams,
+                                                        const std::map<StreamId, Lsn>& live) {
   const uint64_t begin_us = monotonic_us();
   std::vector<std::unique_ptr<Taken>> taken;
   std::vector<LogToRedo> logs;
@@ -99,13 +120,18 @@ StatusOr<std::map<StreamId, SealedLog>> LogRedoer::redo(const std::vector<Stream
     STRATA_ASSIGN_OR_RETURN(taken.emplace_back(), take(stream));
     logs.push_back(taken.back()->to_redo());
   }
+  std::vector<std::unique_ptr<LiveLog>> beside;
+  for (const auto& [stream, end] : live) {
+    if (end.is_zero()) continue;  // it has no log
+    STRATA_ASSIGN_OR_RETURN(beside.emplace_back(), open_live(stream, end, &logs.emplace_back()));
+  }
   LogRedo redo(pages_, std::move(logs), options_);
   STRATA_RETURN_IF_ERROR(redo.read());
   diag(Severity::kInfo,
        "fusion: the memory node before this one has ended; %llu groups, %.1f MB of the logs of %zu "
        "servers are redone before anybody is served",
        static_cast<unsigned long long>(redo.counters().groups),
-       static_cast<double>(redo.counters().log_bytes) / 1e6, streams.size());
+       static_cast<double>(redo.counters().log_bytes) / 1e6, streams.size() + live.size());
   STRATA_RETURN_IF_ERROR(redo.apply());
   std::map<StreamId, SealedLog> ends;
   for (size_t i = 0; i < taken.size(); ++i) {

@@ -6,6 +6,8 @@
 //         went. Whoever comes later has a larger epoch again.
 //   LRO2  A log's end is published as its checkpoint only when storage has all logs' pages durably,
 //         since changes of one may lie behind those of another. The rest of the record stays.
+//   LRO4  The log of a server that goes on is only read (live_log.h), from the checkpoint that its
+//         server has published last. That one publishes its own, of what it knows itself.
 //   LRO3  Whatever breaks off changes nothing that counts: doing it again begins at the
 //         checkpoints.
 #pragma once
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "base/wait_interrupt.h"
+#include "memnode/host/live_log.h"
 #include "memnode/host/log_redo.h"
 #include "memnode/host/log_sealer.h"
 
@@ -29,11 +32,14 @@ class LogRedoer {
   // Where each log ends now. Blocks for as long as it takes. Errors: peer_down, timed_out (registry
   // or storage nodes do not answer), in_use, fenced (somebody else has come), lease_lost, kDataLoss
   // (a log or page is damaged), interrupted.
-  StatusOr<std::map<StreamId, SealedLog>> redo(const std::vector<StreamId>& streams);
+  // `live`: of servers that go on, and how far they are durable (LRO4).
+  StatusOr<std::map<StreamId, SealedLog>> redo(const std::vector<StreamId>& streams,
+                                               const std::map<StreamId, Lsn>& live = {});
 
  private:
   class Taken;
   StatusOr<std::unique_ptr<Taken>> take(StreamId stream);
+  StatusOr<std::unique_ptr<LiveLog>> open_live(StreamId stream, Lsn end, LogToRedo* log);
   [[nodiscard]] uint64_t deadline() const {
     return parts_.registry->now_us() + parts_.call_timeout_us;
   }

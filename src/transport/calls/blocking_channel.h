@@ -54,6 +54,10 @@ class BlockingChannel {
   // options.wait_for_connection must be false.
   Status call(const CallOptions& options, Bytes request, BlockingReply* reply);
 
+  // The peer may be at another address by now, and not answer any more at the one before: sockets
+  // that no call uses are closed. Does not block.
+  void forget_connections() { drop_cached(); }
+
   [[nodiscard]] Counters& counters() noexcept { return *counters_; }
   [[nodiscard]] std::string address() const { return address_.now(); }
   [[nodiscard]] LinkModel* link_model() const noexcept { return options_.link_model.get(); }

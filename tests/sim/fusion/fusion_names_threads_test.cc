@@ -329,12 +329,33 @@ TEST_F(NamesThreads, AFencedServerHasNothingAndItsChangeIsItsNextLifes) {  // NL
 
 TEST_F(NamesThreads, NothingIsUsedWithoutALease) {  // FC45
   Server* const a = start(1);
+  Server* const b = start(2);
   a->lease.end();
-  EXPECT_TRUE(is_lease_lost(a->kernel.lock(0, kForeverUs)));
-  EXPECT_TRUE(is_lease_lost(a->kernel.use(0, kForeverUs)));
+  const auto in_vain = [](auto&& wait) {
+    Status status = wait();
+    while (is_lock_wait_timeout(status)) status = wait();  // a slow machine: not even the name came
+    EXPECT_TRUE(is_lease_lost(status)) << status;
+  };
+  in_vain([&] { return a->kernel.use(0, 20'000); });
+  in_vain([&] { return a->kernel.lock(0, 20'000); });
+  WaitInterrupt interrupt;
+  std::thread waits([&] { EXPECT_TRUE(is_interrupted(a->kernel.use(0, kForeverUs, &interrupt))); });
+  interrupt.interrupt();
+  waits.join();
+  ASSERT_TRUE(b->kernel.lock(0, kForeverUs).ok());  // who waited has left nothing behind
+  b->kernel.unlock(0);
+  // Who is patient goes on with the next lease.
+  std::thread goes_on([&] {
+    ASSERT_TRUE(a->kernel.lock(0, kForeverUs).ok());
+    a->kernel.unlock(0);
+  });
   a->lease.granted(kEpoch, clients::boot_time_us(), kForeverUs);
-  ASSERT_TRUE(a->kernel.lock(0, kForeverUs).ok());
-  a->kernel.unlock(0);
+  goes_on.join();
+  a->lease.end();
+  std::thread ends([&] { EXPECT_TRUE(is_fenced(a->kernel.use(1, kForeverUs))); });
+  a->fence();
+  a->names.fenced(error_fenced());
+  ends.join();
 }
 
 TEST_F(NamesThreads, ADroppedSpaceIsLeftByAll) {  // MW17

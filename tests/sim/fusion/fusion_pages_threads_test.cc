@@ -52,16 +52,16 @@ class Calls final : public PageService {
   StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) override {
     return server_.ask(asks);
   }
-  Status report(const std::vector<proto::PageReport>& reports) override {
+  Status report(const std::vector<proto::PageReport>& reports, Epoch epoch) override {
     const bool gives_up = std::any_of(reports.begin(), reports.end(),
                                       [](const proto::PageReport& r) { return r.gives_up; });
-    if (!gives_up || !loses_give_ups.load()) return server_.report(reports);
+    if (!gives_up || !loses_give_ups.load()) return server_.report(reports, epoch);
     ++lost;
     return error_peer_down();
   }
-  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted,
-                                             uint64_t wait_us) override {
-    return server_.take_slots(request, wanted, wait_us);
+  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted, uint64_t wait_us,
+                                             Epoch epoch) override {
+    return server_.take_slots(request, wanted, wait_us, epoch);
   }
   StatusOr<std::vector<PageId>> adopt() override { return server_.adopt(); }
   Status adoption_ended() override { return server_.adoption_ended(); }

@@ -58,12 +58,12 @@ class PagesNode {
                       caller_.server, &granted));
       return granted;
     }
-    Status report(const std::vector<proto::PageReport>& reports) override {
+    Status report(const std::vector<proto::PageReport>& reports, Epoch) override {
       return node_->call(
           [&](Pages* pages) { return pages->report(caller_, reports, monotonic_us()); });
     }
-    StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted,
-                                               uint64_t wait_us) override {
+    StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted, uint64_t wait_us,
+                                               Epoch) override {
       const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(wait_us);
       std::unique_lock lock(node_->mutex_);
       for (;;) {

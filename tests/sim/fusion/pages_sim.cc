@@ -550,7 +550,7 @@ class PagesSim::Server {
         PageReport with_slot = version;
         with_slot.slot = slot;
         if (holds_.number(page) == 0) return;  // ended
-        holds_.put(with_slot);
+        (void)holds_.put(with_slot, holds_.epoch());
         report_until_answered({*holds_.unreported(page)}, [=, this] {
           holds_.reported(with_slot);
           frames_[page].writing = false;
@@ -639,7 +639,7 @@ class PagesSim::Server {
         put(page, frame.llsn, [=, this](uint32_t slot) {
           PageReport with_slot = version;
           with_slot.slot = slot;
-          if (!ended_) holds_.put(with_slot);
+          if (!ended_) (void)holds_.put(with_slot, holds_.epoch());
           if (sim_->mutation_ == PagesMutation::kCheckpointWithoutReports)
             frames_[page].dirty = false;
           if (--*left == 0 && !ended_) reported();

@@ -189,7 +189,9 @@ TEST_F(FusionMemberTest, AWaitForAnOutcomeEndsWithItTheStatementTheServerOrTheLe
   node_.options.time.authority.renew_us = 50'000;
   node_.start();
   auto a = joined(1, 77);
-  const auto b = joined(2, 78);
+  FusionMemberOptions options = options_of(2, 78);
+  options.owners.lease_us_max = 500'000;
+  const auto b = joined(options);
   Transactions of_a;
   Mutex mutex{LatchRank::kLeaf};
   CondVar changed;
@@ -507,6 +509,101 @@ TEST_F(FusionMemberTest, PagesAreThereOnlyIfTheMemoryNodeSharesThem) {
   auto a = FusionMember::join(options_of(1, 77), node_.channel());
   ASSERT_TRUE(a.ok());
   EXPECT_TRUE(is_unsupported((*a)->make_pages({}, nullptr).status()));
+}
+
+// --- another memory node (FC51) ---
+
+TEST_F(FusionMemberTest, ServersGoOnAtTheNextMemoryNodeWithAllThatTheyHave) {
+  node_.start(1);
+  FusionMemberOptions of_a = options_of(1, 77);
+  std::atomic<int> ended{0};
+  of_a.ended = [&](const Status&) { ++ended; };
+  of_a.durable = [] { return Lsn{4711}; };
+  const auto a = joined(of_a);
+  const auto b = joined(2, 78);
+  const auto gone = joined(3, 79);
+  ASSERT_TRUE(know_each_other(a.get(), b.get()));
+  Transactions of_b;
+  ASSERT_TRUE(b->owners()->join(NodeId{2}, &of_b).ok());
+  const Cts before = *a->timestamps()->next();
+  a->locks()->add_shared(trx(1, 5), kRow);
+  std::atomic<bool> held{true};
+  std::thread waiter([&] {  // for a transaction of a's, which ends under the next memory node
+    const Status got = b->locks()->wait(trx(2, 9), trx(1, 6), kOtherRow, kForeverUs, nullptr,
+                                        [&] { return held.load(); });
+    EXPECT_TRUE(got.ok()) << got;
+  });
+  EXPECT_TRUE(wait_until([&] { return node_.service()->status().locks.waits == 1; }));
+  gone->stop();
+  node_.end_service();
+  node_.recovers = true;
+  node_.options.resume_us_max = 3'000'000;
+  node_.serve(2);
+  EXPECT_TRUE(wait_until([&] { return node_.counters().resumed.load() == 2; }));
+  EXPECT_TRUE(wait_until([&] { return a->has_lease() && b->has_lease(); })) << "before the rest";
+  EXPECT_EQ(a->epoch(), Epoch{2});
+  EXPECT_GT(*a->timestamps()->next(), before);
+  // Nobody joins, and no row is anybody's, before all have spoken.
+  FusionMemberOptions late = options_of(4, 80);
+  late.join_us_max = 100'000;
+  EXPECT_FALSE(FusionMember::join(late, node_.channel()).ok());
+  EXPECT_FALSE(node_.service()->status().recovery.heard_all);
+  EXPECT_TRUE(wait_until([&] { return node_.service()->status().recovery.heard_all; }));
+  EXPECT_EQ(node_.counters().expired.load(), 1u);
+  EXPECT_EQ(node_.service()->status().recovery.durable.at(NodeId{1}), Lsn{4711});
+  node_.service()->recovered();
+  held = false;
+  a->locks()->holder_ended(trx(1, 6));
+  waiter.join();
+  // What it held shared it still does.
+  EXPECT_TRUE(
+      wait_until([&] { return b->locks()->shared_conflict(trx(2, 8), kRow) == trx(1, 5); }));
+  a->locks()->release_shared(trx(1, 5));
+  EXPECT_TRUE(wait_until([&] { return b->locks()->shared_conflict(trx(2, 8), kRow) == TrxId{}; }));
+  EXPECT_EQ(a->others()->read(trx(2, 9))->state, TrxState::kActive);
+  EXPECT_EQ(ended, 0);
+  EXPECT_TRUE(a->leave().ok());
+  EXPECT_TRUE(b->leave().ok());
+}
+
+TEST_F(FusionMemberTest, WhatTheMemoryNodeBeforeHadAskedIsNoAnswerToTheNextOne) {  // FC56
+  node_.start(1);
+  const auto a = joined(1, 77);
+  const auto b = joined(2, 78);
+  Transactions of_a;
+  std::array<std::atomic<bool>, 2> asked{}, decided{};
+  of_a.on_outcome = [&](uint64_t sequence) -> StatusOr<TrxLookup> {
+    const size_t which = sequence - 5;
+    asked[which] = true;
+    EXPECT_TRUE(wait_until([&] { return decided[which].load(); }));
+    return TrxLookup{TrxState::kCommitted, Cts{50 + which}, Lsn{}};
+  };
+  ASSERT_TRUE(a->owners()->join(NodeId{1}, &of_a).ok());
+  WaitInterrupt killed;
+  std::thread first([&] {  // the first question of the first memory node
+    const InterruptScope scope(&killed);
+    EXPECT_TRUE(is_interrupted(b->owners()->wait_decided(trx(1, 5)).status()));
+  });
+  EXPECT_TRUE(wait_until([&] { return asked[0].load(); }));
+  killed.interrupt();
+  first.join();
+  node_.end_service();
+  node_.recovers = true;
+  node_.options.resume_us_max = 60'000'000;
+  node_.serve(2);
+  EXPECT_TRUE(wait_until([&] { return node_.service()->status().recovery.heard_all; }));
+  node_.service()->recovered();
+  std::thread second([&] {  // the first question of the second one
+    const auto outcome = b->owners()->wait_decided(trx(1, 6));
+    EXPECT_TRUE(outcome.ok() && outcome->cts == Cts{51}) << "of another transaction";
+  });
+  EXPECT_TRUE(wait_until([&] { return asked[1].load(); }));
+  const uint64_t stale = node_.counters().stale_calls.load();
+  decided[0] = true;
+  EXPECT_TRUE(wait_until([&] { return node_.counters().stale_calls.load() > stale; }));
+  decided[1] = true;
+  second.join();
+  a->owners()->leave(NodeId{1});
 }
 
 }  // namespace

@@ -190,7 +190,7 @@ TEST_F(FusionWireNamesTest, WithoutALeaseNothingIsUsedAndAfterwardsEverythingGoe
   ASSERT_TRUE(a->use().ok());
   node_.stream.will(TestStream::Does::kHolds);
   EXPECT_TRUE(wait_until([&] { return !a->member->lease()->valid(a->member->epoch()); }));
-  EXPECT_TRUE(is_lease_lost(a->use()));
+  EXPECT_TRUE(is_lease_lost(a->use(100'000)));
   EXPECT_FALSE(a->names()->lock(a->id, "shop.new", 200'000, nullptr).ok());
   EXPECT_FALSE(a->names()->space_dropped(a->id, SpaceId{300}).ok());
   node_.stream.will(TestStream::Does::kTakes);

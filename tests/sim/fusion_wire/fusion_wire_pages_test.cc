@@ -253,6 +253,19 @@ TEST_F(FusionWirePages, ASilentMemoryNodeKeepsPagesAwayAndTheyComeLater) {
   EXPECT_TRUE(a.member->leave().ok());
 }
 
+// FC58
+TEST_F(FusionWirePages, WhoWaitsForStorageIsToldThatItsServerHasEndedThoughThereIsNoMemoryNode) {
+  node_.start();
+  Server a(node_, 1, &storage_);
+  node_.end_service();
+  std::thread checkpoint([&] {
+    const Status status = a.pool->source()->sync_below(a.log->next_lsn());
+    EXPECT_TRUE(is_fenced(status)) << status;
+  });
+  a.member->pages()->fenced(error_fenced("it is to end"));
+  checkpoint.join();
+}
+
 // FC22: whoever waits for a page when its server is fenced, or the memory node ends, is told.
 TEST_F(FusionWirePages, WhoWaitsForAPageHearsThatItsServerHasEnded) {
   node_.start();

@@ -146,6 +146,11 @@ class FusionNode {
   FusionNode(const FusionNode&) = delete;
   FusionNode& operator=(const FusionNode&) = delete;
 
+  // Whether the next service hears what servers of the one before have, and which places nobody
+  // has left in order (FV11).
+  bool recovers = false;
+  std::vector<NodeId> unsettled;
+
   // Listens, and serves under that epoch, after what the stream says.
   void start(uint64_t epoch = 1) {
     node_ = std::make_unique<IoNode>();
@@ -161,6 +166,8 @@ class FusionNode {
     parts.epoch = Epoch{epoch};
     parts.last = stream.last();
     parts.sealed_us = now_us();
+    parts.recovers = recovers;
+    parts.unsettled = unsettled;
     parts.stream = &stream;
     const bool is_written = !options.pages.storage_replays && options.pages.slots != 0;
     parts.store = !is_written ? nullptr : other_store != nullptr ? other_store : &store;
@@ -255,6 +262,30 @@ class WireServer {
     caller.epoch = joined.epoch;
     return ok_status();
   }
+  // At the next memory node (FV11): it is under that epoch once resume_ended() was called.
+  Status resume() {
+    STRATA_ASSIGN_OR_RETURN(
+        const std::string bytes,
+        call(proto::kFusionResume, proto::encode(proto::FusionResumeRequest{caller, {}})));
+    STRATA_ASSIGN_OR_RETURN(joined, proto::decode_fusion_join_reply(bytes));
+    return ok_status();
+  }
+  Status say_pages(const std::vector<proto::HeldPage>& pages) {
+    return call(proto::kReportHeldPages,
+                proto::encode(proto::ReportHeldPagesRequest{next_caller(), pages}))
+        .status();
+  }
+  Status say_names(const std::vector<proto::HeldName>& names) {
+    return call(proto::kReportHeldNames,
+                proto::encode(proto::ReportHeldNamesRequest{next_caller(), names}))
+        .status();
+  }
+  Status end_resume(uint64_t numbers) {
+    return call(proto::kResumeEnded,
+                proto::encode(proto::ResumeEndedRequest{next_caller(), Lsn{}, numbers, numbers, 0}))
+        .status();
+  }
+  void go_on() { caller = next_caller(); }
   StatusOr<proto::FusionRenewReply> renew(uint64_t oldest_view = 0, uint64_t bound = 0) {
     proto::FusionRenewRequest request;
     request.beat.server = caller.server;
@@ -425,6 +456,9 @@ class WireServer {
   }
 
  private:
+  [[nodiscard]] proto::PageCaller next_caller() const {
+    return {caller.server, caller.life, joined.epoch};
+  }
   StatusOr<proto::LockReply> heard(StatusOr<proto::LockReply> reply) {
     if (!reply.ok()) return reply;
     uint64_t number = reply->first_event;
