@@ -395,25 +395,33 @@ class Freezer {
   }
 
  private:
+  void serve() {
+    const ServerThread thread;
+    while (!stopping_) {
+      if (!steps_[0].must_become_still() && !steps_[1].must_become_still())
+        call_.wait_for_us(is_ready() ? kLookUs : kGapUs);
+      if (stopping_) break;
+      // Out of memory: what was begun goes on at the next look.
+      (void)guarded([&] {
+        for (Step& step : steps_) step.serve(thread.thd());
+        return 0;
+      });
+      look_whether_it_begins();
+      if (steps_[0].is_guarded() && steps_[1].is_guarded()) becomes_ready();
+    }
+    for (Step& step : steps_) step.let_go();
+  }
   void run() {
     name_this_thread("freezer");
-    // Out of memory: what was begun goes on at the next look, or with the server.
-    (void)guarded([&] {
-      const ServerThread thread;
-      while (!stopping_) {
-        if (!steps_[0].must_become_still() && !steps_[1].must_become_still())
-          call_.wait_for_us(is_ready() ? kLookUs : kGapUs);
-        if (stopping_) break;
-        (void)guarded([&] {  // as above
-          for (Step& step : steps_) step.serve(thread.thd());
-          return 0;
-        });
-        look_whether_it_begins();
-        if (steps_[0].is_guarded() && steps_[1].is_guarded()) becomes_ready();
-      }
-      for (Step& step : steps_) step.let_go();
-      return 0;
-    });
+    // Out of memory for the server's thread: it begins anew. Until then no client comes, and no
+    // name is given up: a server without this thread would go on under others' locks.
+    while (!stopping_) {
+      (void)guarded([&] {
+        serve();
+        return 0;
+      });
+      if (!stopping_) call_.wait_for_us(kLookUs);
+    }
     for (Step& step : steps_) step.end();
     // Nobody waits in vain.
     look_whether_it_begins();

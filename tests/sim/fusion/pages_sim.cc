@@ -549,8 +549,8 @@ class PagesSim::Server {
       put(page, version.llsn.value, [=, this](uint32_t slot) {
         PageReport with_slot = version;
         with_slot.slot = slot;
-        if (holds_.number(page) == 0) return;  // ended
-        (void)holds_.put(with_slot, holds_.epoch());
+        if (holds_.number(page) == 0) return;         // ended
+        (void)holds_.put(with_slot, holds_.epoch());  // of this epoch: noted
         report_until_answered({*holds_.unreported(page)}, [=, this] {
           holds_.reported(with_slot);
           frames_[page].writing = false;
