@@ -41,9 +41,10 @@ std::optional<SharedKind> kind_of(const engine::TableSpec& table) {
   return std::nullopt;
 }
 
-bool is_remembered(SharedKind kind) {
-  return kind == SharedKind::kAccounts || kind == SharedKind::kServers;
-}
+// ST2. Not foreign servers: their statements look into the server's memory, under its lock of that
+// memory, before they open the table; whoever made them wait for it to be read again would hold up
+// the reader.
+bool is_taken_over_first(SharedKind kind) { return kind == SharedKind::kAccounts; }
 
 uint32_t bit(SharedKind kind) { return 1u << static_cast<uint32_t>(kind); }
 
@@ -137,8 +138,8 @@ class ServerTables {
     }
     for (size_t i = 0; i < kSharedKinds; ++i) {
       if (versions[i] == seen_[i]) continue;
-      // Its own it has in its memory, and what came before it had taken over (ST2).
-      if (!is_own_version(versions[i]) || !is_remembered(static_cast<SharedKind>(i)))
+      // Its own it has in its memory, if what came before it had been taken over (ST2).
+      if (!is_own_version(versions[i]) || !is_taken_over_first(static_cast<SharedKind>(i)))
         stale |= 1u << i;
       seen_[i] = versions[i];
     }
@@ -148,8 +149,7 @@ class ServerTables {
       status = error_peer_down(
           "the accounts, or foreign servers, that other servers have changed cannot be read; the "
           "server's log says why; to do: see that the tables of mysql are as they should be, then "
-          "try "
-          "again");
+          "try again");
       const MutexLock lock(mutex_);
       stale_ |= 1u << i;
     }
@@ -218,7 +218,7 @@ int use_server_table(Connection* connection, const engine::TableSpec& table, boo
   }
   connection->server_tables |= bit(*kind);
   // Once: nobody else changes them before this statement has ended.
-  if (!is_remembered(*kind) || connection->took_over == thd->query_id) return 0;
+  if (!is_taken_over_first(*kind) || connection->took_over == thd->query_id) return 0;
   if (const Status taken = tables.take_over(thd); !taken.ok()) {
     if (server_has_no_text(taken)) tell_client(taken);
     return handler_error(taken, thd);

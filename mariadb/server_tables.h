@@ -5,9 +5,13 @@
 //   ST1  A statement that writes such a table notes the change first (object_versions.h), in its
 //        transaction: the rows and the note are there together, or neither is. So these statements
 //        come one after the other in the whole cluster.
-//   ST2  Before it reads the first row this server has taken over what others had changed: GRANT
-//        and the like compare rows with what the server remembers. What cannot be taken over is
-//        tried again for as long as a statement waits for other servers; then the statement fails.
+//   ST2  Before it reads the first row of accounts this server has taken over what others had
+//        changed: GRANT and the like compare rows with what the server remembers. What cannot be
+//        taken over is tried again for as long as a statement waits for other servers; then the
+//        statement fails. Statements for foreign servers compare before they open the table, and
+//        nobody else comes to that memory meanwhile: they go on at once, what the server remembers
+//        is read again after each of them, its own too, and of two that contradict each other the
+//        later one fails with the first one's row.
 //   ST3  Each server looks for notes of others each kLookUs, and has the server read the tables
 //        again, as FLUSH PRIVILEGES does. What could not be read is tried again at the next look.
 //   ST4  What a statement has changed in the server's memory, and was rolled back, is read again.

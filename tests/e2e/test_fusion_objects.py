@@ -80,6 +80,10 @@ def soon(true: Callable[[], bool]) -> None:
     print(f"after {time.monotonic() - began:.2f} s")
 
 
+def can_run(server: Server, statement: str) -> bool:
+    return error_of(server, statement) == 0
+
+
 def becomes(server: Server, statement: str, expected: Rows | int) -> None:
     last: list[Rows | int] = []
 
@@ -254,24 +258,45 @@ def test_users_and_rights(servers: list[Server]) -> None:
 def test_accounts_that_cannot_be_read_keep_statements_from_going_on(servers: list[Server]) -> None:
     """What another server has changed cannot be taken over for a while: GRANT and the like wait, and then fail."""
     one, two = servers[:2]
+    run(one, "CREATE USER later IDENTIFIED BY 'o'")
+    may_soon(two, "later", "o", "SELECT 1")
     run(one, "RENAME TABLE mysql.db TO mysql.away")
     try:
         run(one, "UPDATE mysql.global_priv SET user = user")
         began = time.monotonic()
-        said = "CREATE SERVER far FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1')"
+        said = "SET PASSWORD FOR later = PASSWORD('p')"  # It opens mysql.global_priv only.
         with pytest.raises(
             pymysql.MySQLError, match="accounts, or foreign servers, that other servers have changed cannot be read"
         ):
             run(two, "SET lock_wait_timeout = 3", said)
         assert 2 < time.monotonic() - began < 60
-        assert run(two, "SELECT COUNT(*) FROM mysql.servers") == [(0,)]
         run(two, "CREATE TABLE shop.t (a INT) ENGINE=STRATA", "INSERT INTO shop.t VALUES (1)")
     finally:
         run(one, "RENAME TABLE mysql.away TO mysql.db")
+    assert user_may(one, "later", "o", "SELECT 1") == 0
     run(two, "SET lock_wait_timeout = 100", said)
-    run(two, "DROP SERVER far", "CREATE USER later IDENTIFIED BY 'p'")
     may_soon(one, "later", "p", "SELECT 1")
     run(one, "DROP USER later")
+
+
+def test_foreign_servers_are_made_and_dropped_at_once_on_several(servers: list[Server]) -> None:
+    """The server keeps its memory of them locked while such a statement runs, so these wait for nothing that reads it again."""
+    one, two = servers[:2]
+    began = time.monotonic()
+    for number in range(10):
+        for server, name in ((one, f"a{number}"), (two, f"b{number}")):
+            run(server, f"CREATE SERVER {name} FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', PORT {number})")
+        assert error_of(two, f"CREATE SERVER a{number} FOREIGN DATA WRAPPER mysql OPTIONS (HOST 'x')") == 1476
+        run(two, f"CREATE USER s{number} IDENTIFIED BY 'p'", f"DROP USER s{number}")
+    assert time.monotonic() - began < 40
+    rows = [(f"{kind}{number}", number) for kind in "ab" for number in range(10)]
+    assert run(one, "SELECT Server_name, Port FROM mysql.servers ORDER BY 1, 2") == rows
+    for server, other in ((one, "b"), (two, "a")):
+        for number in range(10):
+            # It is in the server's memory within a moment, or it would not find it.
+            assert wait_until(partial(can_run, server, f"DROP SERVER {other}{number}"), DEADLINE_S, every_s=0.05)
+    assert run(two, "SELECT COUNT(*) FROM mysql.servers") == [(0,)]
+    assert [error_of(server, "DROP SERVER a1") for server in (one, two)] == [1477, 1477]
 
 
 def test_options_of_databases(servers: list[Server]) -> None:
