@@ -190,6 +190,12 @@ THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_typ
     case SQLCOM_ANALYZE:
       if (type == TL_READ) return to;
       break;
+    // The server reads its own tables: accounts, events. Who changes them may do so in another
+    // order, and is not to end in a deadlock with it.
+    case SQLCOM_FLUSH:
+    case SQLCOM_END:
+      if (type == TL_READ && !thd_test_options(thd, OPTION_TABLE_LOCK)) return to;
+      break;
     case SQLCOM_INSERT_SELECT:
     case SQLCOM_REPLACE_SELECT:
     case SQLCOM_UPDATE:

@@ -279,6 +279,34 @@ def test_accounts_that_cannot_be_read_keep_statements_from_going_on(servers: lis
     run(one, "DROP USER later")
 
 
+def test_accounts_change_on_all_while_all_read_them_again(servers: list[Server]) -> None:
+    """What a server remembers of accounts is read again without locks: no statement for them ends in a deadlock."""
+    failed: list[str] = []
+
+    def work(number: int, until: float) -> None:
+        name = f"w{number}"
+        with closing(servers[number % len(servers)].connect(autocommit=True)) as connection, connection.cursor() as cursor:
+            while time.monotonic() < until and not failed:
+                for statement in (
+                    f"CREATE USER {name} IDENTIFIED BY 'x'",
+                    f"GRANT SELECT ON shop.* TO {name}",
+                    f"REVOKE SELECT ON shop.* FROM {name}",
+                    f"DROP USER {name}",
+                ):
+                    try:
+                        cursor.execute(statement)
+                    except pymysql.MySQLError as error:
+                        failed.append(f"{statement}: {error}")
+
+    workers = [threading.Thread(target=work, args=(n, time.monotonic() + 8), daemon=True) for n in range(2 * len(servers))]
+    for worker in workers:
+        worker.start()
+    while any(worker.is_alive() for worker in workers):
+        for server in servers:
+            run(server, "FLUSH PRIVILEGES")
+    assert not failed
+
+
 def test_foreign_servers_are_made_and_dropped_at_once_on_several(servers: list[Server]) -> None:
     """The server keeps its memory of them locked while such a statement runs, so these wait for nothing that reads it again."""
     one, two = servers[:2]
