@@ -184,17 +184,16 @@ THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_typ
                        type == TL_READ_NO_INSERT || command != SQLCOM_SELECT;
   locks_.requested = engine::LockMode::kNone;
   if (!locking) return to;
+  // The server reads accounts, routines and events for itself in the middle of any statement. Who
+  // changes them may do so in another order, and is not to end in a deadlock with it (ST6).
+  if (type == TL_READ && !thd_test_options(thd, OPTION_TABLE_LOCK) &&
+      is_server_table(table_->spec()))
+    return to;
   switch (command) {
     case SQLCOM_CHECKSUM:
       return to;
     case SQLCOM_ANALYZE:
       if (type == TL_READ) return to;
-      break;
-    // The server reads its own tables: accounts, events. Who changes them may do so in another
-    // order, and is not to end in a deadlock with it.
-    case SQLCOM_FLUSH:
-    case SQLCOM_END:
-      if (type == TL_READ && !thd_test_options(thd, OPTION_TABLE_LOCK)) return to;
       break;
     case SQLCOM_INSERT_SELECT:
     case SQLCOM_REPLACE_SELECT:

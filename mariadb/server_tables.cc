@@ -227,6 +227,8 @@ int use_server_table(Connection* connection, const engine::TableSpec& table, boo
   return 0;
 }
 
+bool is_server_table(const engine::TableSpec& table) { return kind_of(table).has_value(); }
+
 void server_tables_rolled_back(uint32_t kinds) {
   if (kinds != 0) tables.rolled_back(kinds);
 }

@@ -16,6 +16,8 @@
 //        again, as FLUSH PRIVILEGES does. What could not be read is tried again at the next look.
 //   ST4  What a statement has changed in the server's memory, and was rolled back, is read again.
 //   ST5  Events run on one server at a time (event_role.h).
+//   ST6  Plain reads of these tables take no row locks, whatever the statement is, but under LOCK
+//        TABLES. (Other engines keep them where there are none.)
 #pragma once
 
 #include "mariadb/connection.h"
@@ -29,6 +31,7 @@ void stop_server_tables();  // while the server still has its own threads; again
 // For external_lock() and start_stmt(): a statement is about to use `table`, and to change it if
 // `writes`. 0 or an error of handlers, reported. Where one server writes: nothing.
 int use_server_table(Connection* connection, const engine::TableSpec& table, bool writes);
+bool is_server_table(const engine::TableSpec& table);
 // ST4. `kinds`: Connection::server_tables.
 void server_tables_rolled_back(uint32_t kinds);
 
