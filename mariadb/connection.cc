@@ -6,6 +6,7 @@
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/object_files.h"
+#include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
 #include "mariadb/table_locks.h"
 
@@ -135,9 +136,11 @@ int close_connection(handlerton*, THD* thd) {
     if (connection->xa_prepared && connection->session->has_changes()) {
       connection->session->detach_prepared();
       connection->writes.never_ends();
+      server_tables_changed(connection.get());
       return 0;
     }
     connection->session->rollback().IgnoreError();  // at once or in the background (engine E18)
+    server_tables_changed(connection.get());
     return 0;
   });
 }

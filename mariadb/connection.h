@@ -66,6 +66,8 @@ struct Connection {
   query_id_t locked_by = 0;        // the statement that has
   uint32_t server_tables = 0;      // that the transaction changes (ST4 in server_tables.h)
   query_id_t took_over = 0;        // the last statement that has (ST2)
+  bool changes_accounts = false;   // ST7
+  uint32_t accounts_read = 0;      // ST7: tables that FLUSH PRIVILEGES is reading
   std::vector<TableName> renamed;  // tables with triggers, published at the statement's end
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
   Mutex ddl_mutex{LatchRank::kServer};

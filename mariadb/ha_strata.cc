@@ -250,6 +250,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     bind(thd);
     if (lock_type == F_UNLCK) {
       if (connection_->tables_in_use > 0) --connection_->tables_in_use;
+      if (std::exchange(reads_accounts_, false)) server_table_was_read(connection_);
       // HANDLER reads go on in the next transaction from where they are.
       if (const Status saved = scan_.save_place(inited != NONE); !saved.ok()) fail(saved);
       locks_.in_force = locks_.requested = engine::LockMode::kNone;
@@ -261,7 +262,10 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
         unlock_tables_for_all(connection_);
       return 0;
     }
-    const int error = lock(thd, lock_type);
+    int error = lock(thd, lock_type);
+    // The last, since it is ended when the table is unlocked, which one is not that failed.
+    if (error == 0 && lock_type != F_WRLCK && thd->locked_tables_mode == LTM_NONE)
+      error = read_server_table_again(connection_, table_->spec(), &reads_accounts_);
     if (error != 0 && std::exchange(locked_for_all_, false) && thd->locked_tables_mode == LTM_NONE)
       unlock_tables_for_all(connection_);
     return error;

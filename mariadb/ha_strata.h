@@ -231,6 +231,7 @@ class ha_strata final : public handler {
   Scan scan_;
   DsMrr_impl ds_mrr_;
   bool locked_for_all_ = false;  // by LOCK TABLES (LKT4 in table_locks.h)
+  bool reads_accounts_ = false;  // FLUSH PRIVILEGES (ST7 in server_tables.h)
   // From store_lock() and external_lock() to the end of the statement.
   Locks locks_;
   bool keyread_ = false;

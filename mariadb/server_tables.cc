@@ -71,18 +71,35 @@ class ServerTables {
 
   // ST2. A statement that went on without would compare rows with what is remembered here.
   Status take_over(THD* thd) {
-    const uint64_t deadline_us = monotonic_us() + ddl_timeout_us(thd);
     MutexLock lock(mutex_);
     if (stopping_ || !mysqld_server_started) return ok_status();
     const uint64_t mine = ++wanted_;
     changed_.notify_all();
-    while (done_ < mine && !stopping_) {
-      if (thd_kill_level(thd) != THD_IS_NOT_KILLED) return error_interrupted();
-      const uint64_t now_us = monotonic_us();
-      if (now_us >= deadline_us) return failed_.ok() ? error_lock_wait_timeout() : failed_;
-      changed_.wait_for_us(lock, std::min(kLookUs, deadline_us - now_us));
-    }
+    return wait(&lock, thd, [this, mine] { return done_ >= mine; });
+  }
+
+  // ST7
+  Status begin_to_change(THD* thd) {
+    MutexLock lock(mutex_);
+    STRATA_RETURN_IF_ERROR(wait(&lock, thd, [this] { return readers_ == 0; }));
+    ++changers_;
     return ok_status();
+  }
+  void has_changed() {
+    const MutexLock lock(mutex_);
+    --changers_;
+    changed_.notify_all();
+  }
+  Status begin_to_read(THD* thd) {
+    MutexLock lock(mutex_);
+    STRATA_RETURN_IF_ERROR(wait(&lock, thd, [this] { return changers_ == 0; }));
+    ++readers_;
+    return ok_status();
+  }
+  void has_read() {
+    const MutexLock lock(mutex_);
+    --readers_;
+    changed_.notify_all();
   }
 
   void rolled_back(uint32_t kinds) {
@@ -91,6 +108,19 @@ class ServerTables {
   }
 
  private:
+  // For as long as a statement waits for other servers. When the server stops nothing is waited for.
+  template <typename True>
+  Status wait(MutexLock* lock, THD* thd, True true_now) {
+    const uint64_t deadline_us = monotonic_us() + ddl_timeout_us(thd);
+    while (!true_now() && !stopping_) {
+      if (thd_kill_level(thd) != THD_IS_NOT_KILLED) return error_interrupted();
+      const uint64_t now_us = monotonic_us();
+      if (now_us >= deadline_us) return failed_.ok() ? error_lock_wait_timeout() : failed_;
+      changed_.wait_for_us(*lock, std::min(kLookUs, deadline_us - now_us));
+    }
+    return ok_status();
+  }
+
   void run() {
     name_this_thread("server-tables");
     for (;;) {
@@ -159,14 +189,8 @@ class ServerTables {
   // False: it could not be read.
   bool read_again(SharedKind kind) {
     switch (kind) {
-      case SharedKind::kAccounts: {
-        if (opt_noacl) return true;
-        const ServerThread thread;
-        thread.thd()->set_time();
-        const bool failed = acl_reload(thread.thd()) || grant_reload(thread.thd());
-        thread.thd()->clear_error();
-        return !failed;
-      }
+      case SharedKind::kAccounts:
+        return opt_noacl || read_accounts();
       case SharedKind::kServers: {
         const ServerThread thread;
         const bool failed = servers_reload(thread.thd());
@@ -185,9 +209,32 @@ class ServerTables {
     return true;
   }
 
+  // False also while they are changed here (ST7): the next look comes soon.
+  bool read_accounts() {
+    {
+      MutexLock lock(mutex_);
+      if (changers_ != 0) changed_.wait_for_us(lock, kLookUs);
+      if (changers_ != 0) return false;
+      ++readers_;
+    }
+    bool failed = true;
+    // Out of memory: it has failed.
+    (void)guarded([&] {
+      const ServerThread thread;
+      thread.thd()->set_time();
+      failed = acl_reload(thread.thd()) || grant_reload(thread.thd());
+      thread.thd()->clear_error();
+      return 0;
+    });
+    has_read();
+    return !failed;
+  }
+
   Mutex mutex_{LatchRank::kServer};
   CondVar changed_;
   bool stopping_ = true;            // mutex_
+  uint32_t readers_ = 0;            // mutex_: of accounts (ST7)
+  uint32_t changers_ = 0;           // mutex_: transactions (ST7)
   uint64_t wanted_ = 0, done_ = 0;  // mutex_: looks
   Status failed_;                   // mutex_: the last one
   uint32_t stale_ = 0;              // mutex_: kinds
@@ -224,7 +271,37 @@ int use_server_table(Connection* connection, const engine::TableSpec& table, boo
     return handler_error(taken, thd);
   }
   connection->took_over = thd->query_id;
+  if (connection->changes_accounts) return 0;
+  if (const Status begun = tables.begin_to_change(thd); !begun.ok()) {
+    if (server_has_no_text(begun)) tell_client(begun);
+    return handler_error(begun, thd);
+  }
+  connection->changes_accounts = true;
   return 0;
+}
+
+int read_server_table_again(Connection* connection, const engine::TableSpec& table, bool* begun) {
+  *begun = false;
+  if (!kernel->shares_tables() || kind_of(table) != SharedKind::kAccounts) return 0;
+  THD* const thd = connection->thd;
+  if (thd_sql_command(thd) != SQLCOM_FLUSH || connection->changes_accounts) return 0;
+  if (connection->accounts_read == 0) {
+    if (const Status may = tables.begin_to_read(thd); !may.ok()) {
+      if (server_has_no_text(may)) tell_client(may);
+      return handler_error(may, thd);
+    }
+  }
+  ++connection->accounts_read;
+  *begun = true;
+  return 0;
+}
+
+void server_table_was_read(Connection* connection) {
+  if (--connection->accounts_read == 0) tables.has_read();
+}
+
+void server_tables_changed(Connection* connection) {
+  if (std::exchange(connection->changes_accounts, false)) tables.has_changed();
 }
 
 bool is_server_table(const engine::TableSpec& table) { return kind_of(table).has_value(); }

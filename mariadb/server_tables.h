@@ -18,6 +18,10 @@
 //   ST5  Events run on one server at a time (event_role.h).
 //   ST6  Plain reads of these tables take no row locks, whatever the statement is, but under LOCK
 //        TABLES. (Other engines keep them where there are none.)
+//   ST7  What a server remembers of accounts is read again, by ST3 or FLUSH PRIVILEGES, while no
+//        transaction of this server that changes them is under way: it would put what was there
+//        before over what the statement has made of the server's memory. Readers wait for the end
+//        of such a transaction, and it waits, before it changes anything, for the end of a reader.
 #pragma once
 
 #include "mariadb/connection.h"
@@ -32,6 +36,12 @@ void stop_server_tables();  // while the server still has its own threads; again
 // `writes`. 0 or an error of handlers, reported. Where one server writes: nothing.
 int use_server_table(Connection* connection, const engine::TableSpec& table, bool writes);
 bool is_server_table(const engine::TableSpec& table);
+// ST7. For external_lock(): FLUSH PRIVILEGES is about to read `table`. `begun`: to be ended with
+// server_table_was_read(). 0 or an error of handlers, reported.
+int read_server_table_again(Connection* connection, const engine::TableSpec& table, bool* begun);
+void server_table_was_read(Connection* connection);
+// ST7. The connection's transaction has ended, whatever its outcome.
+void server_tables_changed(Connection* connection);
 // ST4. `kinds`: Connection::server_tables.
 void server_tables_rolled_back(uint32_t kinds);
 

@@ -37,6 +37,7 @@ void transaction_ended(Connection* connection) {
   connection->ordered = connection->prepared = connection->xa_prepared = false;
   connection->in_binary_log = false;
   connection->server_tables = 0;
+  server_tables_changed(connection);
   connection->statement = {};
 }
 
