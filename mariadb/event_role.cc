@@ -54,7 +54,9 @@ std::unique_ptr<engine::Session> role;
 bool must_read = true;
 uint64_t try_at_us = 0;
 
-bool is_wanted() { return Events::inited != 0 && Events::opt_event_scheduler == Events::EVENTS_ON; }
+bool is_wanted() {
+  return Events::inited != 0 && Events::opt_event_scheduler == Events::EVENTS_ON && !opt_readonly;
+}
 
 std::string text_of(Field* field) {
   String buffer;

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 from strata_cli import paths
 from strata_cli.cluster import Cluster
@@ -24,6 +25,7 @@ FOLDER = paths.BUILD / "e2e" / "fusion-command"
 DATA = FOLDER / "cluster"
 COMMAND_TIMEOUT_S = 600  # On a machine ten times slower.
 ROWS = 40
+READ_ONLY = 1290
 
 
 def strata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -142,6 +144,52 @@ def test_three_servers_are_started_changed_stopped_and_started_again() -> None:
         assert server.query("CHECK TABLE test.t")[-1][3] == "OK"
     done("down", "--wipe")
     assert not DATA.exists()
+
+
+def test_a_server_that_only_reads() -> None:
+    started_with_a_table(1)
+    writer = servers()["compute-1"]
+    # Which a database for tests gives to everybody.
+    writer.query("CREATE DATABASE shop")
+    writer.query("CREATE TABLE shop.t (a INT PRIMARY KEY) ENGINE=STRATA")
+    writer.query("CREATE USER anna IDENTIFIED BY 'a'")
+    writer.query("GRANT ALL ON shop.* TO anna")
+    assert facts("compute", "add", "--name", "reports", "--read-only")["read_only"]
+
+    def anna(server: Server, statement: str) -> int:
+        try:
+            with closing(server.connect(user="anna", password="a", autocommit=True)) as connection:
+                connection.cursor().execute(statement)
+        except pymysql.MySQLError as error:
+            return int(error.args[0])
+        return 0
+
+    def is_as_it_should_be(key: int) -> None:
+        assert {line["node"]: line["read_only"] for line in facts("compute", "status")} == {"compute-1": False, "reports": True}
+        reader = servers()["reports"]
+        assert anna(writer, f"INSERT INTO shop.t VALUES ({key})") == 0
+        assert (key,) in reader.query("SELECT a FROM shop.t")
+        for statement in (f"INSERT INTO shop.t VALUES ({-key})", "DROP TABLE shop.t", "CREATE TABLE shop.u (a INT)"):
+            assert anna(reader, statement) == READ_ONLY, statement
+        assert anna(reader, "SELECT * FROM shop.t") == anna(reader, "CREATE TEMPORARY TABLE shop.u (a INT)") == 0
+        assert anna(writer, f"UPDATE shop.t SET a = a + 100 WHERE a = {key}") == 0
+
+    is_as_it_should_be(1)
+    done("compute", "kill", "reports")
+    is_as_it_should_be(2)
+    # Whoever runs events is one that writes.
+    done("sql", "--on", "reports", "-e", "SET GLOBAL event_scheduler = ON")
+    done("sql", "--on", "compute-1", "-e", "SET GLOBAL event_scheduler = ON")
+    writer.query("CREATE EVENT shop.e ON SCHEDULE EVERY 1 SECOND DO INSERT INTO shop.t SELECT 1000 + COUNT(*) FROM shop.t")
+    assert wait_until(lambda: bool(writer.query("SELECT a FROM shop.t WHERE a > 1000")), 60)
+    assert "this server runs the events" in writer.log.read_text()
+    assert "this server runs the events" not in servers()["reports"].log.read_text()
+    writer.query("DROP EVENT shop.e")
+    ended = strata("compute", "remove", "compute-1")
+    assert ended.returncode == 1 and "the only server that writes" in ended.stderr
+    assert strata("down").returncode == 0
+    done("up")
+    is_as_it_should_be(3)
 
 
 def test_everything_but_the_memory_node_is_killed_and_comes_back() -> None:

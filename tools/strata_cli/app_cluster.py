@@ -192,15 +192,18 @@ def server_add(
     cluster: OfServers = None,
     name: Annotated[str | None, typer.Option(help="Of the new server.", show_default="the next compute-<n>")] = None,
     port: Port = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="It only reads: MariaDB's read_only, whenever it is started.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add a server that writes the same tables as the others (profile fusion), while they work; returns when it serves.
 
     Its folder is in the cluster's; one that an earlier server of that name has left there is used again.
 
-    Examples: ./strata compute add; ./strata compute add --name reports --port 23400 --json
+    Examples: ./strata compute add; ./strata compute add --name reports --read-only --port 23400 --json
     """
-    cluster_cmd.server_add(last_folder.named_or_last(cluster), name, port, as_json)
+    cluster_cmd.server_add(last_folder.named_or_last(cluster), name, port, read_only, as_json)
 
 
 @compute.command("remove")

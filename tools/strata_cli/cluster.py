@@ -120,6 +120,7 @@ class ClusterSettings:
     cores: float = 0.0  # That it may use; 0: all.
     server_options: list[str] = field(default_factory=list)  # Further ones of the compute node, whichever serves.
     standbys: dict[str, int] = field(default_factory=dict)  # Compute nodes that stand by, and their ports.
+    read_only: list[str] = field(default_factory=list)  # Of several servers, those that only read.
 
     def ports(self) -> set[int]:
         nodes = (*self.storage.values(), *self.retired.values(), *self.joining.values(), *self.memory.values())
@@ -729,6 +730,7 @@ class Cluster:
             options=[
                 *(f"--strata-{option}={value}" for option, value in options.items()),
                 *elsewhere,
+                *(["--read-only=1"] if name in settings.read_only else []),
                 *settings.server_options,
                 *self.compute_options,
             ],
@@ -884,12 +886,12 @@ class Cluster:
             self._remember_compute(name, folder)
         return name, is_new
 
-    def admit_server(self, name: str, folder: Path) -> None:
+    def admit_server(self, name: str, folder: Path, read_only: bool = False) -> None:
         """One more of several, not yet started. Its folder may be there, of one that was removed."""
         server = Server(folder)
         if folder.exists() and any(folder.iterdir()) and server.settings().cluster != str(self.data):
             raise StrataError(f"{paths.relative(folder)} is not empty and holds no compute node of this cluster")
-        self._remember_compute(name, folder)
+        self._remember_compute(name, folder, read_only)
 
     def _name_for(self, folder: Path) -> str:
         for name, server in self.computes.items():
@@ -900,9 +902,11 @@ class Cluster:
             raise StrataError(f"{paths.relative(folder)} is not empty and holds no compute node of this cluster")
         return next(f"compute-{n}" for n in range(2, 1000) if f"compute-{n}" not in self.computes)
 
-    def _remember_compute(self, name: str, folder: Path) -> None:
+    def _remember_compute(self, name: str, folder: Path, read_only: bool = False) -> None:
         settings = self.settings()
         settings.computes[name] = str(folder)
+        if read_only:
+            settings.read_only.append(name)
         self._keep(settings)
         self._make_parts(settings)
 
@@ -910,6 +914,7 @@ class Cluster:
         """After its folder was deleted, or it could not be started for the first time."""
         settings = self.settings()
         settings.computes = {name: place for name, place in settings.computes.items() if Path(place) != folder.resolve()}
+        settings.read_only = [name for name in settings.read_only if name in settings.computes]
         self._keep(settings)
         self.computes = {name: part for name, part in self.computes.items() if name in self._folders_of_computes(settings)}
 

@@ -299,11 +299,11 @@ def compute_cores(cluster_data: Path, cores: float) -> None:
                 console.print(f"  {name:<10} may use {f'{cores:g} cores' if cores else 'all cores'}: {how}", markup=False)
 
 
-def server_add(cluster_data: Path, name: str | None, port: int | None, as_json: bool) -> None:
+def server_add(cluster_data: Path, name: str | None, port: int | None, read_only: bool, as_json: bool) -> None:
     setup_cmd.ensure_setup()
     cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
     with cluster.locked(), _left_running(cluster):
-        added = compute_servers.add(cluster, name, port)
+        added = compute_servers.add(cluster, name, port, read_only)
     if as_json:
         print(json.dumps(asdict(added), indent=2))
     else:

@@ -1,4 +1,5 @@
-"""`./strata compute add | remove | kill | status`: servers that write the same tables, each read-write (profile fusion).
+"""`./strata compute add | remove | kill | status`: servers that write the same tables (profile fusion). One may be told to read
+only: it is as the others, and its server refuses what accounts without READ_ONLY ADMIN would change.
 
 Every server has a folder <data>/computes/<name>, a port, and a place in the cluster: a number, a log stream and an undo space
 that are its folder's for good (src/cluster/places.h). Who ends in order gives back all pages and locks. Who is killed does not:
@@ -34,6 +35,7 @@ class Added:
     folder: str
     port: int
     seconds: float
+    read_only: bool
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Line:
     has_lease: bool | None
     connections: int | None
     uptime_s: int | None
+    read_only: bool  # As it was added.
     why: str  # It does not serve as it should.
     folder: str
 
@@ -86,7 +89,7 @@ def named(cluster: Cluster, name: str) -> Server:
     return cluster.computes[name]
 
 
-def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
+def add(cluster: Cluster, name: str | None, port: int | None, read_only: bool = False) -> Added:
     """Returns once it serves. Raises StrataError when it cannot: the cluster is then as before, or, if it came so far as to have
     a place, has one server more that does not run."""
     began = time.monotonic()
@@ -100,7 +103,7 @@ def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
     if chosen in cluster.parts():
         raise StrataError(f"{chosen} is a process of this cluster already")
     folder = cluster.data / "computes" / chosen
-    cluster.admit_server(chosen, folder)
+    cluster.admit_server(chosen, folder, read_only)
     try:
         cluster.start_compute(chosen, port)
     except BaseException as error:
@@ -110,7 +113,7 @@ def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
             to_do = f"to do: ./strata up, or ./strata compute remove {chosen} --wipe"
             raise StrataError(f"{chosen} was added, and could not be started ({to_do}): {error}") from None
         raise
-    return Added(chosen, str(folder), cluster.computes[chosen].settings().port, time.monotonic() - began)
+    return Added(chosen, str(folder), cluster.computes[chosen].settings().port, time.monotonic() - began, read_only)
 
 
 def end_in_order(cluster: Cluster, names: list[str], say: Callable[[str], None]) -> None:
@@ -157,6 +160,8 @@ def remove(cluster: Cluster, name: str, wipe: bool, say: Callable[[str], None]) 
     server = named(cluster, name)
     if len(cluster.computes) == 1:
         raise StrataError(f"{name} is the only server, and nothing was changed; all of it stops with ./strata down")
+    if set(cluster.computes) == {name, *cluster.settings().read_only}:
+        raise StrataError(f"{name} is the only server that writes, and nothing was changed; to do: ./strata compute add first")
     cluster.check_others_run()
     end_in_order(cluster, [name], say)
     cluster.forget_compute(server.data)
@@ -188,17 +193,18 @@ def kill(cluster: Cluster, name: str, stay_down: bool, say: Callable[[str], None
 
 def lines(cluster: Cluster) -> list[Line]:
     check_several(cluster, "./strata status tells of it")
-    return [line_of(name, server) for name, server in cluster.computes.items()]
+    only_read = cluster.settings().read_only
+    return [line_of(name, server, name in only_read) for name, server in cluster.computes.items()]
 
 
-def line_of(name: str, server: Server) -> Line:
+def line_of(name: str, server: Server, read_only: bool) -> Line:
     facts = server_facts(server)
     process = compute_process(name, server, facts)
     port = server.settings().port if server.settings().cluster else None
-    return line(process, str(server.data), port, facts.get("variables", {}))
+    return line(process, str(server.data), port, facts.get("variables", {}), read_only)
 
 
-def line(process: Process, folder: str, port: int | None, variables: dict[str, Any]) -> Line:
+def line(process: Process, folder: str, port: int | None, variables: dict[str, Any], read_only: bool = False) -> Line:
     said = {key.lower(): value for key, value in variables.items()}
 
     def number(key: str) -> int | None:
@@ -217,6 +223,7 @@ def line(process: Process, folder: str, port: int | None, variables: dict[str, A
         None if lease is None else lease == 1 and not without,
         None if connections is None else max(0, connections - 1),  # Not the one that asks.
         number("uptime"),
+        read_only,
         process.reason,
         folder,
     )
@@ -231,14 +238,14 @@ def exit_code(found: list[Line]) -> int:
 
 def table(found: list[Line]) -> Table:
     shown = Table()
-    for heading in ("server", "state", "port", "pid", "epoch", "lease", "connections", "uptime"):
-        shown.add_column(heading, justify="left" if heading in ("server", "state") else "right")
+    for heading in ("server", "state", "writes", "port", "pid", "epoch", "lease", "connections", "uptime"):
+        shown.add_column(heading, justify="left" if heading in ("server", "state", "writes") else "right")
     for one in found:
         lease = "-" if one.has_lease is None else "yes" if one.has_lease else "no"
         numbers = ("-" if number is None else str(number) for number in (one.port, one.pid, one.epoch))
         uptime = "-" if one.uptime_s is None else f"{one.uptime_s} s"
         connections = "-" if one.connections is None else str(one.connections)
-        shown.add_row(one.node, one.state, *numbers, lease, connections, uptime)
+        shown.add_row(one.node, one.state, "no" if one.read_only else "yes", *numbers, lease, connections, uptime)
     return shown
 
 

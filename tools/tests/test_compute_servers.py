@@ -274,6 +274,28 @@ def test_a_server_that_could_not_be_added_is_not_remembered(tmp_path: Path, monk
         compute_servers.kill(cluster, "compute-7", True, lambda _: None)
 
 
+def test_one_that_only_reads_is_started_so_and_is_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = made(tmp_path, servers=1)
+    monkeypatch.setattr(cluster, "check_others_run", lambda: None)
+    started: list[str] = []
+    monkeypatch.setattr(cluster, "start_compute", lambda name, _: started.append(name))
+    added = compute_servers.add(cluster, "reports", None, read_only=True)
+    assert added.read_only and started == ["reports"]
+    again = Cluster(cluster.data)
+    assert [line.read_only for line in compute_servers.lines(again)] == [False, True]
+    assert "--read-only=1" in again.compute_settings("reports", 6001).options
+    assert "--read-only=1" not in again.compute_settings("compute-1", 6000).options
+    with pytest.raises(StrataError, match="compute-1 is the only server that writes"):
+        compute_servers.remove(again, "compute-1", False, lambda _: None)
+    again.forget_compute(again.computes["reports"].data)
+    assert again.settings().read_only == []
+    # Taken in again it writes, if nobody says otherwise.
+    monkeypatch.setattr(again, "check_others_run", lambda: None)
+    monkeypatch.setattr(again, "start_compute", lambda *_: None)
+    assert not compute_servers.add(again, "reports", None).read_only
+    assert again.settings().read_only == []
+
+
 def test_who_was_killed_is_started_before_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it had is in its log only; the memory node must not end before."""
     cluster = made(tmp_path)
@@ -314,7 +336,7 @@ def test_who_was_killed_is_started_before_it_ends(tmp_path: Path, monkeypatch: p
 def test_what_status_says() -> None:
     variables = {"Strata_cluster_epoch": "3", "Strata_cluster_holds_lease": "1", "Threads_connected": "5", "Uptime": "70"}
     well = compute_servers.line(Process("compute", "compute-1", 7, "", True), "/f", 6000, variables)
-    assert well == Line("compute-1", "serves", 6000, 7, 3, True, 4, 70, "", "/f")
+    assert well == Line("compute-1", "serves", 6000, 7, 3, True, 4, 70, False, "", "/f")
     ill = compute_servers.line(Process("compute", "compute-2", 8, "", False, "no lease"), "/f", 6001, {})
     assert (ill.state, ill.has_lease, ill.connections, ill.why) == ("ill", None, None, "no lease")
     cut_off = Process("compute", "compute-4", 9, "", False, f"this server has {several_health.NO_LEASE}, so that")
