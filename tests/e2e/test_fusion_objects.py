@@ -20,6 +20,8 @@ from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "fusion-objects"
 ACCESS_DENIED, NO_SUCH_TABLE, NO_SUCH_ROUTINE = 1045, 1146, 1305
+# What another one has made or dropped meanwhile: of tables and views, routines, triggers, users; a definition has changed.
+THERE_OR_NOT = {1050, 1133, 1304, 1305, 1359, 1360, 1396, 1412, 4092}
 Rows = list[tuple[Any, ...]]
 
 
@@ -472,6 +474,7 @@ def test_many_change_the_same_at_once(servers: list[Server]) -> None:
         "ALTER DATABASE shop COMMENT '{n}'",
     ]
     done = [0] * len(servers) * 2
+    failed: set[int] = set()
 
     def work(number: int) -> None:
         rng = random.Random(f"{seed} {number}")
@@ -480,8 +483,8 @@ def test_many_change_the_same_at_once(servers: list[Server]) -> None:
                 try:
                     cursor.execute(rng.choice(choices).format(k=rng.randrange(2), n=number * 1000 + n))
                     done[number] += 1
-                except pymysql.MySQLError:
-                    pass
+                except pymysql.MySQLError as error:
+                    failed.add(int(error.args[0]))
 
     workers = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(done))]
     for worker in workers:
@@ -490,6 +493,7 @@ def test_many_change_the_same_at_once(servers: list[Server]) -> None:
         worker.join(3 * DEADLINE_S)
         assert not worker.is_alive()
     print(f"done {done}")
+    assert failed <= THERE_OR_NOT
     end_equal(servers)
     for server in servers:
         assert run(server, "CHECK TABLE shop.t")[-1][3] == "OK"
