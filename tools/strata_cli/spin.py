@@ -76,12 +76,13 @@ PLOCK_BUGS = (
 PLOCK_COPIES = ("-DCOPIES",)
 
 # A client that gives up waiting unties what would wait for ever: what is about that has one that does not.
+FREEZE_TWICE = ("-DLOCKS=2", "-DQUIET")
 FREEZE_STARTS = ("-DSTARTS",)
 FREEZE_PATIENT = ("-DPATIENT=1",)
 FREEZE_OF_BOTH = ("-DOTHER_LOCKS=1", "-DPATIENT=3")
 FREEZE_CHECKS = (
     ("one asks", ()),
-    ("one asks twice", ("-DLOCKS=2", "-DQUIET")),
+    ("one asks twice", FREEZE_TWICE),
     ("one waits", FREEZE_PATIENT),
     ("both wait", FREEZE_OF_BOTH),
     ("one starts", FREEZE_STARTS),
@@ -94,12 +95,12 @@ FREEZE_CHECKS = (
 )
 FREEZE_BUGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("BUG_GIVES_UP_WITHOUT_STANDING_STILL", ()),
-    ("BUG_STILL_ENDS_WHILE_GIVING_UP", ("-DLOCKS=2",)),
+    ("BUG_STILL_ENDS_WHILE_GIVING_UP", FREEZE_TWICE),
     ("BUG_USED_WHILE_GIVEN_UP", ()),
     ("BUG_GUARD_BEFORE_NAME", ()),
     ("BUG_COMMITS_WAIT_AT_ONCE", FREEZE_PATIENT),
     ("BUG_GUARD_IS_WAITED_FOR", FREEZE_PATIENT),
-    ("BUG_ENDED_SESSION_COUNTS", ("-DLOCKS=2",)),
+    ("BUG_ENDED_SESSION_COUNTS", FREEZE_TWICE),
     ("BUG_LET_GO_WHILE_LOCKED", ()),
     ("BUG_STAYS_STILL", ()),
     ("BUG_NEW_SERVER_DOES_NOT_WAIT", FREEZE_STARTS),
