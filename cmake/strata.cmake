@@ -106,7 +106,8 @@ endif()
 # strata_test(btree_split_test SRCS split_test.cc DEPS strata_btree [LABELS model] [TIMEOUT 120] [COST 30] [WAITS])
 # COST: about the seconds under ASan, or TSan if that is more; ctest begins with the longest. WAITS: its time passes waiting
 # for timeouts, leases and other processes, so one such test runs beside those that keep the cores busy: a program counts as
-# two of the 2n+1 that `./strata test` has on n cores, a waiting one as one.
+# two of the 2n+1 that `./strata test` has on n cores, a waiting one as one. Every test is a target of its own name, so that
+# `./strata test` can build those that it draws.
 function(strata_test name)
   cmake_parse_arguments(ARG "WAITS" "TIMEOUT;COST" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})

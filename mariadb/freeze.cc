@@ -206,8 +206,8 @@ class Step {
   };
   Step(const Kind& kind, Call* call) : kind_(kind), call_(call), name_(kind.name) {}
 
-  // Before the thread. FZ1: uses the name, or FZ6.
-  void start() {
+  // Before the thread. FZ1: uses the name, or FZ6; so also if it may not ask for it yet.
+  void start(bool may_use) {
     {
       const MutexLock lock(mutex_);
       runs_ = true;
@@ -215,7 +215,7 @@ class Step {
       asked_until_us_ = 0;
     }
     name_.start();
-    const bool used = name_.wait_for_use(kBeginsWaitUs);
+    const bool used = may_use && name_.wait_for_use(kBeginsWaitUs);
     if (used) name_.wants(NameWait::Wants::kNothing);
     const MutexLock lock(mutex_);
     given_up_ = begins_without_ = !used;
@@ -231,10 +231,11 @@ class Step {
   // After the thread.
   void stop() { name_.stop(); }
 
-  // Waits for no name, and for no metadata lock for long.
-  void serve(THD* thd) {
-    serve_others(thd);
-    serve_own(thd);
+  // Waits for no name, and for no metadata lock for long. `may_use`: it uses the names before this
+  // one; `has_leave`: all of them.
+  void serve(THD* thd, bool may_use, bool has_leave) {
+    serve_others(thd, may_use);
+    serve_own(thd, has_leave);
     changed_.notify_all();
   }
   void let_go() {
@@ -287,7 +288,7 @@ class Step {
   }
 
   // FZ3, FZ4
-  void serve_others(THD* thd) {
+  void serve_others(THD* thd, bool may_use) {
     // Only what was given up is asked for, and what is here exclusively is not given up.
     const bool has_it = name_.has(NameWait::Wants::kUse) || name_.has(NameWait::Wants::kExclusive);
     bool wanted = false, used_again = false, waits_for_use = false, begins_without = false;
@@ -299,7 +300,7 @@ class Step {
       begins_without = begins_without_;
       wanted = wants_still();
       if (!wanted) is_still_ = false;
-      waits_for_use = given_up_ && !own_;
+      waits_for_use = given_up_ && !own_ && may_use;
     }
     if (used_again && !own_) name_.wants(NameWait::Wants::kNothing);
     if (!wanted) return still_.reset();
@@ -316,14 +317,14 @@ class Step {
     is_still_ = true;
   }
 
-  // FZ2
-  void serve_own(THD* thd) {
+  // FZ2, FZ6
+  void serve_own(THD* thd, bool has_leave) {
     if (!guard_.has_value() || !guard_->has_it()) {
       // Without a wait: who has the first half may wait for our other guard (a circle).
       guard_.emplace(thd, kind_.guard, MDL_key::BACKUP, "", "", 0);
       if (!guard_->has_it()) return;  // somebody has the global read lock
     }
-    own_ = guard_->ticket()->has_pending_conflicting_lock();
+    own_ = has_leave && guard_->ticket()->has_pending_conflicting_lock();
     if (own_ && name_.has(NameWait::Wants::kExclusive)) return guard_.reset();
     if (own_) return name_.wants(NameWait::Wants::kExclusive);
     bool given_up = false;
@@ -358,7 +359,8 @@ class Freezer {
       const MutexLock lock(mutex_);
       stopping_ = ready_ = false;
     }
-    for (Step& step : steps_) step.start();
+    steps_[0].start(true);
+    steps_[1].start(!steps_[0].begins_without());
     look_whether_it_begins();
     thread_ = std::thread([this] { run(); });
     MutexLock lock(mutex_);
@@ -403,13 +405,18 @@ class Freezer {
       if (stopping_) break;
       // Out of memory: what was begun goes on at the next look.
       (void)guarded([&] {
-        for (Step& step : steps_) step.serve(thread.thd());
+        serve_steps(thread.thd());
         return 0;
       });
       look_whether_it_begins();
       if (steps_[0].is_guarded() && steps_[1].is_guarded()) becomes_ready();
     }
     for (Step& step : steps_) step.let_go();
+  }
+  void serve_steps(THD* thd) {
+    const bool has_leave = !begins_without_.load(std::memory_order_acquire);
+    steps_[0].serve(thd, true, has_leave);
+    steps_[1].serve(thd, !steps_[0].begins_without(), has_leave);
   }
   void run() {
     name_this_thread("freezer");

@@ -23,7 +23,10 @@
 //   FZ5  When the server that has the names is killed, they are free once its place was taken over.
 //   FZ6  A server that starts needs those locks itself: it takes them for others once it has
 //        started. If another server has a name meanwhile, it starts all the same, and then whatever
-//        changes something here waits for the name instead of a metadata lock.
+//        changes something here waits for the name instead of a metadata lock. That statement has
+//        a metadata lock itself, which giving the second name up would wait for: so the second is
+//        not asked for before this server uses the first, and a statement of FZ2 not served before
+//        it uses both.
 #pragma once
 
 #include <optional>

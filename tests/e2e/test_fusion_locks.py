@@ -411,6 +411,25 @@ def test_a_server_that_comes_stands_still_as_well(cluster: Several, clients: Con
     assert comes.run("SELECT b FROM t WHERE a = 1") == [(2,)]
 
 
+def test_a_server_that_comes_between_the_two_steps_is_not_waited_for(cluster: Several, clients: Connect) -> None:
+    one, long = clients(0), clients(0)
+    make(one, "t")
+    number = long.number()
+    changing = Behind(long, "UPDATE t SET b = SLEEP(600) WHERE a = 1")
+    assert changing.is_waiting()
+    flushing = Behind(one, "FLUSH TABLES WITH READ LOCK")  # the others stand still; the statement above is waited for
+    assert flushing.is_waiting()
+    cluster.add()
+    writing = Behind(clients(len(cluster.servers) - 1), "INSERT INTO t VALUES (3, 0)")
+    assert writing.is_waiting()
+    clients(0).run(f"KILL QUERY {number}")
+    changing.ended(INTERRUPTED)
+    flushing.ended()
+    assert writing.is_waiting()
+    one.run("UNLOCK TABLES")
+    writing.ended()
+
+
 @pytest.mark.parametrize("statement", ["LOCK TABLES t READ", "LOCK TABLES t WRITE", "FLUSH TABLES WITH READ LOCK"])
 def test_locks_go_with_a_server_that_is_killed(cluster: Several, clients: Connect, statement: str) -> None:
     one = clients(0)

@@ -2,7 +2,9 @@
 
 import re
 import time
+from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -43,12 +45,26 @@ def try_build(
     build_type: BuildType, targets: tuple[str, ...] = (), *, keep_going: bool = False, timeout_s: float = 3600
 ) -> Outcome:
     """Configures and builds; what it prints goes to build/logs/build-<type>.log."""
-    setup_cmd.ensure_setup()
-    log = paths.LOGS / f"build-{build_type}.log"
-    without_plugin = [] if (paths.ROOT / "mariadb" / "CMakeLists.txt").exists() else ["-DSTRATA_WITH_MARIADB=OFF"]
-    configured = run_logged(nice(["cmake", "--preset", build_type, *without_plugin]), log, timeout_s=600)
+    configured = configure(build_type)
     if not configured.ok:
         return configured
+    return build_configured(build_type, targets, keep_going=keep_going, timeout_s=timeout_s)
+
+
+def _log(build_type: BuildType) -> Path:
+    return paths.LOGS / f"build-{build_type}.log"
+
+
+def configure(build_type: BuildType) -> Outcome:
+    """Begins the log anew."""
+    setup_cmd.ensure_setup()
+    without_plugin = [] if (paths.ROOT / "mariadb" / "CMakeLists.txt").exists() else ["-DSTRATA_WITH_MARIADB=OFF"]
+    return run_logged(nice(["cmake", "--preset", build_type, *without_plugin]), _log(build_type), timeout_s=600)
+
+
+def build_configured(
+    build_type: BuildType, targets: Sequence[str] = (), *, keep_going: bool = False, timeout_s: float = 3600
+) -> Outcome:
     command = nice(["cmake", "--build", "--preset", build_type, "-j", str(JOBS)])
     if targets:
         command += ["--target", *targets]
@@ -69,4 +85,4 @@ def try_build(
                     console.print(f"  building {build_type}: {done} of {total} steps", markup=False)
                     told = time.monotonic()
 
-        return run_logged(command, log, env=CCACHE_ENV, timeout_s=timeout_s, on_line=on_line, append=True)
+        return run_logged(command, _log(build_type), env=CCACHE_ENV, timeout_s=timeout_s, on_line=on_line, append=True)

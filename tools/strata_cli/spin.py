@@ -18,6 +18,7 @@ class Check:
     name: str
     defines: tuple[str, ...] = ()
     must_fail: bool = False
+    all_go_on: bool = False  # a state in which nothing can happen, and somebody waits, is an error, too
 
 
 LOG_QUORUM_BUGS = (
@@ -74,6 +75,42 @@ PLOCK_BUGS = (
 )
 PLOCK_COPIES = ("-DCOPIES",)
 
+# A client that gives up waiting unties what would wait for ever: what is about that has one that does not.
+FREEZE_TWICE = ("-DLOCKS=2", "-DQUIET")
+FREEZE_STARTS = ("-DSTARTS",)
+FREEZE_PATIENT = ("-DPATIENT=1",)
+FREEZE_OF_BOTH = ("-DOTHER_LOCKS=1", "-DPATIENT=3")
+FREEZE_CHECKS = (
+    ("one asks", ()),
+    ("one asks twice", FREEZE_TWICE),
+    ("one waits", FREEZE_PATIENT),
+    ("both wait", FREEZE_OF_BOTH),
+    ("one starts", FREEZE_STARTS),
+    ("one starts, the other waits", (*FREEZE_STARTS, *FREEZE_PATIENT)),
+    ("one starts, both wait", (*FREEZE_STARTS, *FREEZE_OF_BOTH)),
+    ("one starts, the other is killed", (*FREEZE_STARTS, *FREEZE_PATIENT, "-DKILLED=0")),
+    ("the one that asks is killed", ("-DKILLED=0",)),
+    ("the other one is killed", ("-DKILLED=1",)),
+    ("one waits, the other is killed", (*FREEZE_PATIENT, "-DKILLED=1")),
+)
+FREEZE_BUGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("BUG_GIVES_UP_WITHOUT_STANDING_STILL", ()),
+    ("BUG_STILL_ENDS_WHILE_GIVING_UP", FREEZE_TWICE),
+    ("BUG_USED_WHILE_GIVEN_UP", ()),
+    ("BUG_GUARD_BEFORE_NAME", ()),
+    ("BUG_COMMITS_WAIT_AT_ONCE", FREEZE_PATIENT),
+    ("BUG_GUARD_IS_WAITED_FOR", FREEZE_PATIENT),
+    ("BUG_ENDED_SESSION_COUNTS", FREEZE_TWICE),
+    ("BUG_LET_GO_WHILE_LOCKED", ()),
+    ("BUG_STAYS_STILL", ()),
+    ("BUG_NEW_SERVER_DOES_NOT_WAIT", FREEZE_STARTS),
+    ("BUG_GIVES_UP_WHILE_IT_STARTS", FREEZE_STARTS),
+    ("BUG_SECOND_NAME_FIRST", (*FREEZE_STARTS, *FREEZE_PATIENT)),
+    ("BUG_NEW_SERVER_SERVES_ITSELF", (*FREEZE_STARTS, *FREEZE_OF_BOTH)),
+    ("BUG_FREE_BEFORE_THE_LEASE_IS_OVER", ("-DKILLED=1",)),
+    ("BUG_NEVER_TAKEN_OVER", (*FREEZE_PATIENT, "-DKILLED=1")),
+)
+
 CHECKS = (
     Check("log_quorum", "2 of 3"),
     Check("log_quorum", "all of 3", ("-DW=3",)),
@@ -97,6 +134,8 @@ CHECKS = (
     Check("plock", "copies are kept", (*PLOCK_COPIES, "-DGRANTS=3")),
     *(Check("plock", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in PLOCK_BUGS),
     Check("plock", "flag is believed", (*PLOCK_COPIES, "-DBUG_FLAG_IS_BELIEVED"), must_fail=True),
+    *(Check("freeze", name, defines, all_go_on=True) for name, defines in FREEZE_CHECKS),
+    *(Check("freeze", bug.lower(), (*defines, f"-D{bug}"), must_fail=True, all_go_on=True) for bug, defines in FREEZE_BUGS),
 )
 
 
@@ -117,7 +156,7 @@ def problem(check: Check) -> str:
     steps: list[list[str | Path]] = [
         ["spin", "-a", *check.defines, MODELS / f"{check.model}.pml"],
         ["gcc", "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c"],
-        [folder / "pan", "-E", f"-m{DEPTH}"],
+        [folder / "pan", *([] if check.all_go_on else ["-E"]), f"-m{DEPTH}"],
     ]
     outcome = Outcome(1, 0, log)
     for step in steps:

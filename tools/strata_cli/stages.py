@@ -1,5 +1,6 @@
 """The stages of `./strata test`: each runs something, counts what passed and failed, or says why it was skipped."""
 
+import json
 import os
 import re
 import subprocess
@@ -85,13 +86,41 @@ def ctest(build_type: BuildType, timeout_s: float, extra: tuple[str, ...] = ()) 
     return parse_ctest(outcome)
 
 
-def ctest_sanitized(build_type: BuildType, timeout_s: float, takes_program: Takes, *extra: str) -> StageResult:
-    """The test programs that are taken."""
+def programs_taken(build_type: BuildType, takes_program: Takes, *extra: str) -> dict[str, bool]:
+    """Of a configured build those that are taken, each with whether it was built. `extra` narrows down as it does for ctest."""
     folder = paths.preset_dir(build_type)
-    listed = capture(["ctest", "--test-dir", folder, "-N", *extra]).stdout
-    others = [name for name in re.findall(r"^ *Test +#\d+: (\S+)", listed, re.MULTILINE) if not takes_program(name)]
-    without = ("-E", f"^({'|'.join(map(re.escape, others))})$") if others else ()
-    return ctest(build_type, timeout_s, (*extra, *without))
+    listed = capture(["ctest", "--test-dir", folder, "--show-only=json-v1", *extra])
+    tests = json.loads(listed.stdout)["tests"] if listed.returncode == 0 else []
+    return {test["name"]: "command" in test for test in tests if takes_program(test["name"])}
+
+
+def build_sanitized(build_type: BuildType, takes_program: Takes, *extra: str) -> StageResult:
+    """Builds the test programs that are taken, and what these need: each test is a target of its own name."""
+    if takes_program is everything:
+        return build(build_type)
+    outcome = build_cmd.configure(build_type)
+    taken = list(programs_taken(build_type, takes_program, *extra)) if outcome.ok else []
+    if outcome.ok and not taken:
+        return StageResult(failed=1, details=[f"of build/{build_type} no test program was taken"], log=outcome.log)
+    if outcome.ok:
+        outcome = build_cmd.build_configured(build_type, taken, keep_going=True)
+    return from_outcome(outcome, f"build {build_type}, {len(taken)} test programs")
+
+
+def ctest_sanitized(build_type: BuildType, timeout_s: float, takes_program: Takes, *extra: str) -> StageResult:
+    """The test programs that are taken: one that was not built, or of which ctest says nothing, has failed."""
+    taken = programs_taken(build_type, takes_program, *extra)
+    if not taken:
+        return StageResult(failed=1, details=[f"of build/{build_type} no test program was taken"])
+    result = ctest(build_type, timeout_s, (*extra, "-R", f"^({'|'.join(map(re.escape, taken))})$"))
+    return summed(result, not_run(taken, result.log))
+
+
+def not_run(taken: Mapping[str, bool], log: Path | None) -> StageResult:
+    """Those of which ctest says nothing at all, be it that it was stopped: the others are counted by parse_ctest()."""
+    ran = {name for _, name, _ in _program_lines(log.read_text(errors="replace") if log else "")}
+    lost = [f"{name}: {'did not run' if built else 'was not built'}" for name, built in taken.items() if name not in ran]
+    return StageResult(failed=len(lost), details=lost, log=log)
 
 
 def write_prefixes(seed: int, timeout_s: float) -> StageResult:
@@ -143,9 +172,8 @@ def parse_ctest(outcome: Outcome) -> StageResult:
     text = outcome.log.read_text(errors="replace")
     if "No tests were found" in text:
         return StageResult(skipped="no tests are built", log=outcome.log)
-    programs = re.findall(r"^ *\d+/\d+ Test +#(\d+): (\S+) \.+ *(\**[A-Za-z][A-Za-z ]*)", text, re.MULTILINE)
     result = StageResult(log=outcome.log)
-    for number, name, verdict in programs:
+    for number, name, verdict in _program_lines(text):
         cases = re.findall(rf"^{number}: \[  (PASSED|FAILED)  \] (\d+) tests?", text, re.MULTILINE)
         passed = sum(int(count) for kind, count in cases if kind == "PASSED")
         failed = sum(int(count) for kind, count in cases if kind == "FAILED")
@@ -160,6 +188,11 @@ def parse_ctest(outcome: Outcome) -> StageResult:
         result.failed = 1
         result.details.append(outcome.tail(10))
     return result
+
+
+def _program_lines(text: str) -> list[tuple[str, str, str]]:
+    """What ctest says at the end of each program: its number, name and verdict."""
+    return re.findall(r"^ *\d+/\d+ Test +#(\d+): (\S+) \.+ *(\**[A-Za-z][A-Za-z ]*)", text, re.MULTILINE)
 
 
 def _first_failure(lines: list[str]) -> list[str]:

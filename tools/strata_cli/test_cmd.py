@@ -59,6 +59,8 @@ def usual_stages(
     under_asan = stages.everything if whole else drawn.takes_under_asan
     under_tsan = stages.everything if whole else drawn.takes_under_tsan
     sanitized = "unit and model tests" if whole else "drawn unit and model tests"
+    drawn_tests = "" if whole else ", drawn tests"
+    parallel = ("-LE", "sequential")
     return [
         Stage("build release", lambda: stages.build(BuildType.release)),
         Stage("checks", stages.quick_checks),
@@ -94,12 +96,12 @@ def usual_stages(
             f"crash campaign on clusters, {CLUSTER_FAULTS} faults, seed {drawn.cluster_seed}, binlog {binlog}",
             needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, drawn.cluster_seed, CLUSTER_LIMIT_S, binlog)),
         ),
-        Stage("build asan", lambda: stages.build(BuildType.asan)),
+        Stage(f"build asan{drawn_tests}", lambda: stages.build_sanitized(BuildType.asan, under_asan)),
         Stage(f"{sanitized}, asan + ubsan", lambda: stages.ctest_sanitized(BuildType.asan, 1200, under_asan)),
-        Stage("build tsan", lambda: stages.build(BuildType.tsan)),
+        Stage(f"build tsan{drawn_tests}", lambda: stages.build_sanitized(BuildType.tsan, under_tsan, *parallel)),
         Stage(
             f"{sanitized}, tsan",
-            lambda: stages.ctest_sanitized(BuildType.tsan, 1500, under_tsan, "-LE", "sequential"),
+            lambda: stages.ctest_sanitized(BuildType.tsan, 1500, under_tsan, *parallel),
         ),
         Stage(
             f"headers alone, locks, clang-tidy{'' if whole else ' of a drawn part'}",

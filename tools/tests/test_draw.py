@@ -55,6 +55,7 @@ def test_a_stage_says_what_it_drew() -> None:
     assert f"mtr: strata on {one.suite_profile}" in names
     assert any(name.startswith("end to end, drawn files") and ("binlog" in name) == one.e2e_binlog for name in names)
     assert any(name.startswith("drawn unit and model tests, asan") for name in names)
+    assert {"build asan, drawn tests", "build tsan, drawn tests"} <= set(names)
 
 
 def test_everything_is_in_all() -> None:
@@ -64,6 +65,7 @@ def test_everything_is_in_all() -> None:
         assert any(name.startswith(f"crash campaign on {profile}") and "binlog on" in name for name in names)
     assert len([name for name in names if name.startswith("end to end")]) == 2
     assert not any("drawn" in name for name in names)
+    assert {"build asan", "build tsan"} <= set(names)
     # Of those of one profile only the crash campaign has several writers.
     several = [profile.name for profile in ALL if profile.has_several_writers]
     for profile in several:
