@@ -224,7 +224,7 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
       my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
       return HA_ERR_GENERIC;
     }
-    if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
+    if (is_duplicate_key(status)) return table_exists(path);
     if (is_foreign_key_refused(status))
       return refuse_foreign_key(thd, alters ? journal.original : path, original, form, refused,
                                 status);

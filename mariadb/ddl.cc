@@ -11,6 +11,7 @@
 #include "mariadb/foreign_keys.h"
 #include "mariadb/freeze.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/metadata_lock.h"
 #include "mariadb/object_files.h"
 #include "mariadb/table_locks.h"
 #include "mariadb/temporary.h"
@@ -19,6 +20,7 @@ namespace strata::glue {
 namespace {
 
 constexpr std::string_view kJournalPrefix = "alter";
+constexpr uint64_t kTakeBackUs = 300'000'000;
 
 bool decode_journal_key(Bytes key, TableName* copy) {
   if (key.substr(0, kJournalPrefix.size()) != kJournalPrefix) return false;
@@ -230,13 +232,23 @@ Status run_ddl_in(engine::Kernel* home, Killable killable,
   return run_ddl_in_transaction(session.get(), killable, body);
 }
 
+int table_exists(const TableName& name) {
+  if (kernel->shares_tables() && !name.internal() && current_thd != nullptr &&
+      !current_thd->is_error())
+    my_error(ER_TABLE_EXISTS_ERROR, MYF(0), plain_name(name.table).c_str());
+  return HA_ERR_TABLE_EXIST;
+}
+
 uint64_t ddl_timeout_us(THD* thd) {
   const uint64_t metadata_us = uint64_t{thd->variables.lock_wait_timeout} * 1'000'000;
   return std::min(lock_wait_timeout_us(thd), metadata_us);
 }
 
 void prepare_ddl(THD* thd, engine::Session* session) {
-  session->set_lock_wait_timeout_us(ddl_timeout_us(thd));
+  // A statement that has failed takes back what it had done (RENAME of several tables): if that
+  // fails, too, a table is left under a name that nobody has asked for.
+  session->set_lock_wait_timeout_us(thd->is_error() ? std::max(ddl_timeout_us(thd), kTakeBackUs)
+                                                    : ddl_timeout_us(thd));
   if (const Connection* const connection = existing_connection(thd); connection != nullptr)
     session->borrow_names(connection->table_locks.get());
 }
@@ -380,10 +392,11 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
           note_renamed(connection, connection->swap->session.get(), connection->swap->target, to);
     return ddl_error(status);
   }
-  return ddl_error(run_ddl_on(from, Killable::kNo, [&](engine::Session* session) {
+  const Status status = run_ddl_on(from, Killable::kNo, [&](engine::Session* session) {
     STRATA_RETURN_IF_ERROR(rename_in(session, from, to));
     return note_renamed(connection, session, from, to);
-  }));
+  });
+  return is_duplicate_key(status) ? table_exists(to) : ddl_error(status);
 }
 
 // --- hton callbacks ---

@@ -44,6 +44,9 @@ Status run_ddl_in_transaction(engine::Session* session, Killable killable,
 // How long a statement waits for other servers' use of a table: as long as for a row lock, or for a
 // metadata lock if that is shorter.
 uint64_t ddl_timeout_us(THD* thd);
+// Another server has made it since this one has looked: the client is told so, and not only that
+// the engine has failed. Returns the error of handlers.
+int table_exists(const TableName& name);
 // For a session that is about to change definitions for a statement of the THD, with the names that
 // this has by LOCK TABLES (LKT4).
 void prepare_ddl(THD* thd, engine::Session* session);

@@ -7,6 +7,7 @@
 //        the table: those the server does not announce. What is left when the statement ends all
 //        the same is made then, or the statement fails (transaction.cc).
 #include "mariadb/ha_strata.h"
+#include "mariadb/server_tables.h"
 
 namespace strata::glue {
 
@@ -109,7 +110,8 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
     if (const Status built = rows_.build_update(at, old_record, new_record, &update); !built.ok())
       return refused(built);
     // Nothing to write; the server counts the row as matched, not as changed.
-    if (update.unchanged) return HA_ERR_RECORD_IS_THE_SAME;
+    // But where the server changes its own tables it may take that for a failure.
+    if (update.unchanged) return is_server_table(table_->spec()) ? 0 : HA_ERR_RECORD_IS_THE_SAME;
     const engine::RowImage& image = update.image;
     if (update.bytes_only && scan_.changes_current_row_later() && at->external_count() == 0) {
       const Status status =
