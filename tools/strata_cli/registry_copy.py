@@ -87,7 +87,8 @@ def _with_pages(pages: dict[str, Any], node: str, copies: Mapping[str, int]) -> 
     own = [one for one in pages["nodes"] if one["name"] == node]
     if not own:
         raise ValueError(f"{node} has not every page")
-    return {**pages, "nodes": own + [{"name": name, "store": f"{store:016x}"} for name, store in copies.items()]}
+    others = [{"name": name, "store": f"{store:016x}"} for name, store in copies.items()]
+    return {**pages, "nodes": sorted(own + others, key=lambda one: str(one["name"]))}  # As whoever reads it wants them.
 
 
 def _unusable(why: object) -> StrataError:

@@ -19,7 +19,7 @@ def tells_of_its_lease(text: str) -> bool:
 
 
 def well(node: DaemonProcess) -> Callable[[], bool]:
-    """Whether it serves: it may have logs to redo before. Asked twice, since it says so for an instant before it sees that it has."""
+    """Whether it serves: it may have logs to redo before. Asked twice: it says so for an instant, before it sees that it has."""
     return lambda: node.illness() is None and node.illness() is None
 
 
