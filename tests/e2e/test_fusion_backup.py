@@ -226,7 +226,7 @@ def test_what_is_restored_is_one_moment_of_all_servers() -> None:
         # Whose it was can end it, in the place that it had.
         assert one.query("XA RECOVER") == []
         assert two.query("XA RECOVER") == [(1, 4, 0, b"kept")]
-        two.query("XA COMMIT 'kept'")
+        execute(two, "XA COMMIT 'kept'")
         assert three.query("SELECT note FROM test.done WHERE server = 9") == [("kept",)]
         execute(one, "DELETE FROM test.done WHERE server = 9")
         # It is a whole cluster: all write, and it loses a storage node and the memory node, and nothing else.
