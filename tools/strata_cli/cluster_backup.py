@@ -51,6 +51,7 @@ class _Copied:
     keys: dict[str, str]  # of the registry
     node_held_s: float
     servers_held_s: float | None = None  # Where several write.
+    tries: int = 1  # This was the last one.
 
 
 def backup(cluster: Cluster, to: Path, as_json: bool) -> None:
@@ -79,6 +80,7 @@ def backup(cluster: Cluster, to: Path, as_json: bool) -> None:
         "node": node.name,
         "log_end": manifest.log_end,
         "node_held_s": round(copied.node_held_s, 3),
+        "tries": copied.tries,
         "seconds": round(time.monotonic() - started, 3),
     }
     if copied.servers_held_s is not None:
@@ -168,9 +170,10 @@ def _manifest(cluster: Cluster, node: StorageNode, copied: _Copied) -> ClusterMa
 
 def _copy_held(cluster: Cluster, node: StorageNode, files: ChangingFiles) -> _Copied:
     why = ""
-    for _ in range(TRIES):
+    for tries in range(1, TRIES + 1):
         outcome = _try_to_copy(cluster, node, files)
         if isinstance(outcome, _Copied):
+            outcome.tries = tries
             return outcome
         why = outcome
         time.sleep(AGAIN_S)
