@@ -204,7 +204,8 @@ def backup(
 
     Profile monolithic: tables of STRATA, Aria and MyISAM, views, triggers, routines and users; with tables of InnoDB the command
     refuses. Commits wait for a moment at the end. Of a cluster: everything in it, from one storage node, which is held for a
-    moment; compute nodes notice nothing. Whatever goes wrong, nothing is left of the folder.
+    moment; compute nodes notice nothing, but where several servers write they stand still for a moment, too. Whatever goes
+    wrong, nothing is left of the folder.
 
     Examples: ./strata backup backups/monday; ./strata backup backups/tuesday --since backups/monday --json;
     ./strata backup backups/cluster --data data-cluster

@@ -20,7 +20,7 @@ from typing import Any
 import pymysql
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from . import backup_manifest, cluster_backup, compute_servers, local_tables, mariadb_packages, paths
+from . import backup_manifest, cluster_backup, local_tables, mariadb_packages, paths
 from .backup_manifest import BinaryLog, Manifest
 from .backup_server_files import ServerFiles
 from .cluster import Cluster
@@ -39,11 +39,6 @@ def backup(data: Path, to: Path, since: Path | None, lock_wait_s: int, as_json: 
     if (cluster := _cluster(data)) is not None:
         if since is not None:
             raise StrataError("increments are of profile monolithic only; make a whole backup of the cluster, without --since")
-        compute_servers.refuse_several(
-            cluster,
-            "backup",
-            "what servers share is in the memory node, too; mariadb-dump --single-transaction of one has everything",
-        )
         with cluster.locked():
             local_tables.refuse_loss(cluster.computes.values(), "they would not be in the backup", lose_local_tables)
             cluster_backup.backup(cluster, to, as_json)

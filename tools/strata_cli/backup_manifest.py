@@ -5,6 +5,8 @@
     <backup>/strata/         the engine's folder as of the cut: control file, pages, log (src/engine/backup.h)
     <backup>/node/           of a cluster, instead of both: the data folder of a storage node (cluster_backup.py)
 
+What servers that write the same tables have in their own folders is in the cluster, too; of each only the identity is kept.
+
 A backup with a base holds only pages that have changed since that one; the others are holes of its files. Restoring it needs the
 base, and the base's base.
 """
@@ -26,6 +28,7 @@ SERVER = "server"
 STRATA = "strata"
 NODE = "node"
 CLUSTER = "cluster"  # a manifest's kind; those of single servers have none
+OF_SEVERAL = "cluster of several servers"
 FORMAT = 1
 CHUNK = 1 << 20
 SHOWN_MOST = 5
@@ -96,6 +99,15 @@ class ClusterManifest(Described):
     kind: str = CLUSTER
 
 
+@dataclass
+class SeveralManifest(ClusterManifest):
+    """Of a cluster whose servers write the same tables."""
+
+    # Each server by name, and the identity of its folder, which has its place in the keys; empty: it was not there.
+    servers: dict[str, str] = field(default_factory=dict)
+    kind: str = OF_SEVERAL
+
+
 def read(folder: Path) -> Manifest:
     held = _read(folder)
     if held.get("kind"):
@@ -110,12 +122,13 @@ def read(folder: Path) -> Manifest:
 
 
 def is_of_cluster(folder: Path) -> bool:
-    return _read(folder).get("kind") == CLUSTER
+    return _read(folder).get("kind") in (CLUSTER, OF_SEVERAL)
 
 
 def read_cluster(folder: Path) -> ClusterManifest:
     held = _read(folder)
-    return _checked(folder, held, lambda: ClusterManifest(**held))
+    kind = SeveralManifest if held.get("kind") == OF_SEVERAL else ClusterManifest
+    return _checked(folder, held, lambda: kind(**held))
 
 
 def _read(folder: Path) -> dict[str, Any]:

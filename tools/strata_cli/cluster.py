@@ -216,10 +216,12 @@ class Cluster:
             settings.server_options = list(wishes.options)
             self._keep(settings)
 
-    def create_around(self, profile: str, node: str, wishes: Wishes) -> None:
-        """A new cluster with one storage node, whose files are put there before it is started. Nobody else has the folder."""
+    def create_around(self, profile: str, nodes: Sequence[str], wishes: Wishes, servers: Collection[str] = ()) -> None:
+        """A new cluster with these storage nodes, whose files are put there before they are started, and these servers, where
+        several write. Nobody else has the folder."""
         settings = self._new_settings(profile, wishes)
-        settings.storage = {node: next(iter(settings.storage.values()))}
+        settings.storage = dict(zip(nodes, settings.storage.values(), strict=False))
+        settings.computes = {name: str(self.data / "computes" / name) for name in servers}
         self._keep(settings)
         ensure_secret(self.secret)
         self._make_parts(settings)
@@ -227,10 +229,12 @@ class Cluster:
 
     def forget_place(self, to: Path) -> None:
         """Nothing runs here, and the folder is about to become `to`: what would be wrong there goes, which is what compute and
-        memory nodes have; they need nothing of it."""
+        memory nodes have; they need nothing of it. Of several servers each keeps its data directory, and with it its place."""
+        several = self.has_several()
         for server in self.computes.values():
-            if server.data == self.data:
-                shutil.rmtree(server.datadir, ignore_errors=True)
+            if several or server.data == self.data:
+                if not several:
+                    shutil.rmtree(server.datadir, ignore_errors=True)
                 shutil.rmtree(server.data / "tmp", ignore_errors=True)
                 for path in (server.log, server.pid_file, server.settings_file, server.data / "init.sql", server.socket):
                     path.unlink(missing_ok=True)
@@ -238,6 +242,8 @@ class Cluster:
             node.wipe()
         shutil.rmtree(self.data / "memory", ignore_errors=True)
         settings = self.settings()
+        if several:
+            settings.computes = {name: str(to / "computes" / name) for name in settings.computes}
         taken = 0
         for name, ports in settings.memory.items():
             ports.pools = str(memory_node.choose_pools(to, name, ports.memory, taken=taken))
@@ -382,9 +388,10 @@ class Cluster:
         return placement.read(self.settings().etcd_port, CLUSTER_NAME)
 
     def nodes_in_sync(self) -> dict[str, int] | None:
-        """Those that have every page that compute has written, as the registry says, and the numbers of their stores; None: it
-        writes none, or has not yet."""
-        return placement.read_in_sync(self.settings().etcd_port, CLUSTER_NAME)
+        """Those that have every page that compute, or the memory node that servers share, has written, as the registry says, and
+        the numbers of their stores; None: it writes none, or has not yet."""
+        stream = placement.AUTHORITY_STREAM if self.has_several() else placement.STREAM
+        return placement.read_in_sync(self.settings().etcd_port, CLUSTER_NAME, stream)
 
     def follow_placement(self, found: Placement | None) -> None:
         """Takes over what the registry says, after a change that was interrupted before cluster.json knew of it."""
@@ -632,9 +639,8 @@ class Cluster:
         """All at once, since each may have to wait for what only another one's log has; the first time one by itself, which makes
         the database. Those that cannot start leave the others running, and are named at the end."""
         for node in self.memory.values():
-            wait_until(well(node), MEMORY_WELL_TIMEOUT_S * self._slower())
-            if illness := node.illness():
-                raise StrataError(f"{node.name} does not serve: {illness}; see {node.log}")
+            if not wait_until(well(node), MEMORY_WELL_TIMEOUT_S * self._slower()):
+                raise StrataError(f"{node.name} does not serve: {node.illness()}; see {node.log}")
         serving = self.serving_computes()
         for name in serving:  # With a memory node that has just started they go on, or are told that they are none any more.
             wait_until(decided(self.computes[name]), DECIDED_TIMEOUT_S * self._slower(), every_s=0.2)

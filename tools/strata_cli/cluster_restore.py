@@ -1,18 +1,23 @@
 """`./strata restore` of a cluster's backup: a cluster in a folder of its own, whose storage node from the backup is joined by as
-many as a new cluster has, or nothing (restore_folder.py)."""
+many as a new cluster has, or nothing (restore_folder.py).
+
+Where several servers write the others are not joined, they are laid out from the same files: then all three have been killed in
+the same moment, which is how such a cluster starts anyway.
+"""
 
 import hashlib
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from . import backup_manifest, mariadb_packages, node_changes, paths, registry_copy
-from .backup_manifest import CHUNK, ClusterManifest, OnBytes
-from .cluster import CLUSTER_NAME, FIRST_COMPUTE, STORAGE_NODES, Cluster, Wishes
+from . import backup_manifest, compute_servers, mariadb_packages, node_changes, node_files, paths, registry_copy
+from .backup_manifest import CHUNK, ClusterManifest, OnBytes, SeveralManifest
+from .cluster import CLUSTER_NAME, STORAGE_NODES, Cluster, Wishes
 from .profile_list import BY_NAME
 from .restore_folder import check_tables, hidden_folder, refuse_too_little_room
 from .shell import StrataError, console, errors
@@ -25,9 +30,7 @@ def restore(folder: Path, to: Path, as_json: bool) -> None:
     manifest = backup_manifest.read_cluster(folder)
     if manifest.profile not in BY_NAME:
         raise StrataError(f"{folder} is of profile '{manifest.profile}', which this version does not have")
-    if BY_NAME[manifest.profile].has_several_writers:
-        raise StrataError(f"{folder} is of profile '{manifest.profile}', of which no backup can be restored yet")
-    keys = registry_copy.alone(manifest.keys, CLUSTER_NAME, manifest.node)
+    registry_copy.alone(manifest.keys, CLUSTER_NAME, manifest.node)  # Says so when they cannot be used.
     columns = (TextColumn("  {task.description:24}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, disable=as_json or not errors.is_terminal) as progress:
         task = progress.add_task("checksums", total=manifest.bytes())
@@ -36,8 +39,10 @@ def restore(folder: Path, to: Path, as_json: bool) -> None:
         refuse_too_little_room(to.parent, len(STORAGE_NODES) * manifest.bytes())
         with hidden_folder(to) as hidden:
             cluster = _created(manifest, hidden)
-            task = progress.add_task("files", total=manifest.bytes())
-            _lay_out(folder, manifest, cluster.storage[manifest.node].data, lambda count: progress.advance(task, count))
+            task = progress.add_task("files", total=len(cluster.storage) * manifest.bytes())
+            for node in cluster.storage.values():
+                _lay_out(folder, manifest, node.data, lambda count: progress.advance(task, count))
+            keys = _keys(cluster, manifest)
             task = progress.add_task("recovery, CHECK TABLE", total=None)
             tables = _recover_and_check(cluster, manifest, keys)
             progress.update(task, total=1, completed=1)
@@ -52,12 +57,15 @@ def restore(folder: Path, to: Path, as_json: bool) -> None:
         "storage_nodes": list(Cluster(to).settings().storage),
         "seconds": round(time.monotonic() - started, 3),
     }
+    if isinstance(manifest, SeveralManifest):
+        result["servers"] = list(manifest.servers)
     if as_json:
         print(json.dumps(result))
         return
     nodes = ", ".join(result["storage_nodes"])
+    servers = f"; servers {', '.join(result['servers'])}" if "servers" in result else ""
     console.print(
-        f"restored into {paths.relative(to)}: {tables} tables recovered and checked; storage nodes {nodes}", markup=False
+        f"restored into {paths.relative(to)}: {tables} tables recovered and checked; storage nodes {nodes}{servers}", markup=False
     )
     if manifest.mariadb != mariadb_packages.version():
         errors.print(
@@ -77,8 +85,28 @@ def _created(manifest: ClusterManifest, hidden: Path) -> Cluster:
             memory_backup=manifest.memory_backup,
             buffer_pool=manifest.buffer_pool,
         )
-    cluster.create_around(manifest.profile, manifest.node, wishes)
+    if isinstance(manifest, SeveralManifest):
+        others = [name for name in STORAGE_NODES if name != manifest.node]
+        cluster.create_around(manifest.profile, [manifest.node, *others][: len(STORAGE_NODES)], wishes, list(manifest.servers))
+    else:
+        cluster.create_around(manifest.profile, [manifest.node], wishes)
     return cluster
+
+
+def _keys(cluster: Cluster, manifest: ClusterManifest) -> dict[str, str]:
+    """For the storage nodes that there are. All but one are copies of that one, and get names of their own."""
+    if len(cluster.storage) == 1:
+        return registry_copy.alone(manifest.keys, CLUSTER_NAME, manifest.node)
+    if (there := node_files.number_of_store(cluster.storage[manifest.node].data)) != registry_copy.store_of(
+        manifest.keys, CLUSTER_NAME, manifest.node
+    ):
+        raise StrataError(
+            f"the registry's keys in the backup are of other pages than it has (store {there:016x}); use another one"
+        )
+    copies = {
+        name: node_files.rename_storage_node(node.data, name) for name, node in cluster.storage.items() if name != manifest.node
+    }
+    return registry_copy.spread(manifest.keys, CLUSTER_NAME, manifest.node, copies)
 
 
 def _lay_out(folder: Path, manifest: ClusterManifest, data: Path, on_bytes: OnBytes) -> None:
@@ -116,8 +144,18 @@ def _recover_and_check(cluster: Cluster, manifest: ClusterManifest, keys: dict[s
     """How many tables there are."""
     cluster.start_part("etcd")
     registry_copy.write(cluster.settings().etcd_port, keys)
+    if isinstance(manifest, SeveralManifest):
+        _make_servers(cluster, manifest.servers)
     cluster.start(manifest.profile)
-    return check_tables(cluster.computes[FIRST_COMPUTE])
+    return check_tables(next(iter(cluster.computes.values())))
+
+
+def _make_servers(cluster: Cluster, identities: Mapping[str, str]) -> None:
+    """Each with the identity of the one it was, so that it has that one's place, and its prepared transactions."""
+    for name, server in cluster.computes.items():
+        server.create()
+        if identities.get(name):
+            node_files.write_identity_of_server(server.datadir, identities[name])
 
 
 def _add_nodes(cluster: Cluster, progress: Progress) -> None:
@@ -131,6 +169,8 @@ def _add_nodes(cluster: Cluster, progress: Progress) -> None:
 
 
 def _end(cluster: Cluster, to: Path) -> None:
+    if cluster.has_several():
+        compute_servers.end_all(cluster, lambda _: None)
     if not cluster.stop():
         raise StrataError(f"what was restored did not end cleanly; see the logs in {cluster.data}. Nothing was restored")
     cluster.forget_place(to)

@@ -45,15 +45,19 @@ def engine_of(definition: bytes) -> bytes:
 
 
 def refuse_loss(servers: Iterable[Server], what: str, lose: bool) -> None:
+    """All of them are named."""
     if lose:
         return
-    for server in servers:
-        if found := of_server(server):
-            named = ", ".join(found[:SHOWN_MOST]) + (f" and {len(found) - SHOWN_MOST} more" if len(found) > SHOWN_MOST else "")
-            raise StrataError(
-                f"{what}: {server.data} has tables that only this server has ({named}). Move them to the database with"
-                " ALTER TABLE ... ENGINE=STRATA, or say --lose-local-tables"
-            )
+    found = {server: tables for server in servers if (tables := of_server(server))}
+    if not found:
+        return
+    told = "; ".join(f"{server.data} has tables that only this server has ({_shown(tables)})" for server, tables in found.items())
+    to_do = "Move them to the database with ALTER TABLE ... ENGINE=STRATA, or say --lose-local-tables"
+    raise StrataError(f"{what}: {told}. {to_do}")
+
+
+def _shown(tables: list[str]) -> str:
+    return ", ".join(tables[:SHOWN_MOST]) + (f" and {len(tables) - SHOWN_MOST} more" if len(tables) > SHOWN_MOST else "")
 
 
 def _number(definition: bytes, at: int, count: int) -> int:

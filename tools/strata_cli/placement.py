@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from .shell import StrataError
 
-STREAM = "00000001"  # Of the log; the one there is.
+STREAM = "00000001"  # Of the log; the one there is, where one server writes.
+AUTHORITY_STREAM = "00000100"  # Of the memory node that several servers share: whoever has it writes their pages.
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 1 << 20
 T = TypeVar("T")
@@ -29,10 +30,10 @@ def read(etcd_port: int, cluster: str) -> Placement | None:
     return _read(etcd_port, f"/strata/{cluster}/placement", "the placement", _decoded)
 
 
-def read_in_sync(etcd_port: int, cluster: str) -> dict[str, int] | None:
-    """The storage nodes that have every page that compute has written, and in which store (one that lost its disk has another);
-    None: none was ever written, as under most profiles."""
-    key = f"/strata/{cluster}/streams/{STREAM}/in-sync"
+def read_in_sync(etcd_port: int, cluster: str, stream: str = STREAM) -> dict[str, int] | None:
+    """The storage nodes that have every page that the stream's holder has written, and in which store (one that lost its disk has
+    another); None: none was ever written, as under most profiles."""
+    key = f"/strata/{cluster}/streams/{stream}/in-sync"
     return _read(etcd_port, key, "the list of storage nodes in sync", _decoded_stores)
 
 

@@ -19,8 +19,8 @@ def tells_of_its_lease(text: str) -> bool:
 
 
 def well(node: DaemonProcess) -> Callable[[], bool]:
-    """Whether it serves: it may have logs to redo before."""
-    return lambda: node.illness() is None
+    """Whether it serves: it may have logs to redo before. Asked twice: it says so for an instant, before it sees that it has."""
+    return lambda: node.illness() is None and node.illness() is None
 
 
 def trouble_of(server: Server) -> str | None:

@@ -369,3 +369,11 @@ def test_the_demo_knows_its_profiles(tmp_path: Path) -> None:
     server = Server(tmp_path)
     assert Settings().cluster == "" and server.settings().profile == MONOLITHIC
     assert PROFILE in server_cmd.PROFILES
+
+
+def test_a_memory_node_is_well_when_it_says_so_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = made(tmp_path).memory["memory-1"]
+    said = [None, "it prepares", None, None]
+    monkeypatch.setattr(node, "illness", lambda: said.pop(0))
+    well = several_health.well(node)
+    assert not well() and well() and said == []

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from strata_cli.local_tables import engine_of, in_folder
+import pytest
+from strata_cli.local_tables import engine_of, in_folder, refuse_loss
+from strata_cli.server import Server
+from strata_cli.shell import StrataError
 
 
 def definition(engine: bytes) -> bytes:
@@ -35,3 +38,19 @@ def test_what_is_cut_off_names_no_engine() -> None:
     whole = definition(b"InnoDB")
     assert engine_of(whole) == b"InnoDB"
     assert all(engine_of(whole[:length]) != b"InnoDB" for length in range(len(whole)))
+
+
+def test_all_servers_that_would_lose_something_are_named(tmp_path: Path) -> None:
+    servers = [Server(tmp_path / name) for name in ("one", "two", "three")]
+    for server in servers:
+        (server.datadir / "shop").mkdir(parents=True)
+        server.settings_file.write_text('{"cluster": "/somewhere"}')
+    refuse_loss(servers, "not moved", False)
+    for number in (0, 2):
+        (servers[number].datadir / "shop" / f"t{number}.frm").write_bytes(definition(b"MyISAM"))
+    with pytest.raises(StrataError) as raised:
+        refuse_loss(servers, "not moved", False)
+    said = [f"{servers[number].data} has tables that only this server has (shop.t{number})" for number in (0, 2)]
+    to_do = "Move them to the database with ALTER TABLE ... ENGINE=STRATA, or say --lose-local-tables"
+    assert str(raised.value) == f"not moved: {'; '.join(said)}. {to_do}"
+    refuse_loss(servers, "not moved", True)

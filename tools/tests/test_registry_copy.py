@@ -9,6 +9,7 @@ from strata_cli.shell import StrataError
 
 PREFIX = "/strata/main/"
 STREAM = f"{PREFIX}streams/{placement.STREAM}/"
+AUTHORITY = f"{PREFIX}streams/{placement.AUTHORITY_STREAM}/"
 PLACEMENT = {
     "format": 1,
     "generation": 4,
@@ -57,7 +58,38 @@ def test_where_pages_are_made_from_the_log_nobody_is_in_sync() -> None:
     found = keys()
     del found[f"{STREAM}in-sync"]
     assert f"{STREAM}in-sync" not in registry_copy.alone(found, "main", "s3")
-    assert registry_copy.checkpoint(found, "main") == ('{"lsn": 5}', None)
+    assert registry_copy.checkpoints(found, "main") == {f"{STREAM}control": '{"lsn": 5}'}
+
+
+def of_several() -> dict[str, str]:
+    """The memory node that servers share writes their pages."""
+    found = keys()
+    found[f"{AUTHORITY}in-sync"] = found.pop(f"{STREAM}in-sync")
+    return {**found, f"{AUTHORITY}control": '{"lsn": 0}', f"{PREFIX}streams/00000002/control": '{"lsn": 9}'}
+
+
+def test_of_several_servers_all_checkpoints_count() -> None:
+    told = registry_copy.checkpoints({**of_several(), f"{PREFIX}streams/00000002/epoch": "{}"}, "main")
+    assert set(told) == {f"{STREAM}control", f"{AUTHORITY}control", f"{AUTHORITY}in-sync", f"{PREFIX}streams/00000002/control"}
+    assert registry_copy.checkpoints(of_several(), "other") == {}
+
+
+def test_a_restored_cluster_has_copies_of_its_storage_node() -> None:
+    found = registry_copy.spread(of_several(), "main", "s4", {"s1": 77, "s2": 78})
+    (group,) = json.loads(found[f"{PREFIX}placement"])["groups"]
+    assert group == {"id": 1, "nodes": ["s4", "s1", "s2"], "write_quorum": 2}
+    # In the order of names, whatever the group's is; the numbers of those that were there are not taken for the copies'.
+    assert json.loads(found[f"{AUTHORITY}in-sync"])["nodes"] == [
+        {"name": "s1", "store": f"{77:016x}"},
+        {"name": "s2", "store": f"{78:016x}"},
+        {"name": "s4", "store": f"{9:016x}"},
+    ]
+    assert registry_copy.store_of(of_several(), "main", "s4") == 9
+    for wrong in ("s2", "s5"):
+        with pytest.raises(StrataError, match="cannot be used"):
+            registry_copy.store_of(of_several(), "main", wrong)
+    with pytest.raises(StrataError, match="cannot be used"):
+        registry_copy.store_of({f"{PREFIX}identity": "{}"}, "main", "s4")
 
 
 def test_keys_that_do_not_fit_are_refused() -> None:
