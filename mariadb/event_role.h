@@ -1,9 +1,9 @@
 // Which of several servers runs events (CREATE EVENT), whose rows all of them share.
 //
 //   EV1  The role is an exclusive lock on a name that no table has (dict/schema_changes.h), held by
-//        the server for as long as it lives and wants it (event_scheduler=ON, and not read_only, with
-//        which events of most accounts would only fail). When it is killed
-//        the lock is free once its place is recovered, and another one has it.
+//        the server for as long as it lives and wants it: with event_scheduler=ON, and without
+//        read_only, with which most events would only fail. When it is killed the lock is free once
+//        its place is recovered, and another one has it.
 //   EV2  Only who has the role runs its scheduler, and an event is not read for running by anybody
 //        else: a scheduler that is switched on elsewhere runs nothing until it is stopped.
 //   EV3  When an event last ran stands in its row, written before it runs. Whoever takes the role

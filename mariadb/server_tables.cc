@@ -108,7 +108,7 @@ class ServerTables {
   }
 
  private:
-  // For as long as a statement waits for other servers. When the server stops nothing is waited for.
+  // For as long as a statement waits for other servers. A server that stops waits for nothing.
   template <typename True>
   Status wait(MutexLock* lock, THD* thd, True true_now) {
     const uint64_t deadline_us = monotonic_us() + ddl_timeout_us(thd);

@@ -105,6 +105,7 @@ class SeveralManifest(ClusterManifest):
 
     # Each server by name, and the identity of its folder, which has its place in the keys; empty: it was not there.
     servers: dict[str, str] = field(default_factory=dict)
+    read_only: list[str] = field(default_factory=list)  # Those of them that only read.
     kind: str = OF_SEVERAL
 
 

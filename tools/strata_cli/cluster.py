@@ -216,12 +216,15 @@ class Cluster:
             settings.server_options = list(wishes.options)
             self._keep(settings)
 
-    def create_around(self, profile: str, nodes: Sequence[str], wishes: Wishes, servers: Collection[str] = ()) -> None:
+    def create_around(
+        self, profile: str, nodes: Sequence[str], wishes: Wishes, servers: Sequence[str] = (), read_only: Sequence[str] = ()
+    ) -> None:
         """A new cluster with these storage nodes, whose files are put there before they are started, and these servers, where
         several write. Nobody else has the folder."""
         settings = self._new_settings(profile, wishes)
         settings.storage = dict(zip(nodes, settings.storage.values(), strict=False))
         settings.computes = {name: str(self.data / "computes" / name) for name in servers}
+        settings.read_only = list(read_only)
         self._keep(settings)
         ensure_secret(self.secret)
         self._make_parts(settings)

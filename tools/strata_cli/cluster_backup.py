@@ -165,7 +165,7 @@ def _manifest(cluster: Cluster, node: StorageNode, copied: _Copied) -> ClusterMa
     if not cluster.has_several():
         return ClusterManifest(**facts)
     servers = {name: node_files.identity_of_server(server.datadir) for name, server in cluster.computes.items()}
-    return SeveralManifest(**facts, servers=servers)
+    return SeveralManifest(**facts, servers=servers, read_only=settings.read_only)
 
 
 def _copy_held(cluster: Cluster, node: StorageNode, files: ChangingFiles) -> _Copied:

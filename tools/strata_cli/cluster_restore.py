@@ -87,7 +87,8 @@ def _created(manifest: ClusterManifest, hidden: Path) -> Cluster:
         )
     if isinstance(manifest, SeveralManifest):
         others = [name for name in STORAGE_NODES if name != manifest.node]
-        cluster.create_around(manifest.profile, [manifest.node, *others][: len(STORAGE_NODES)], wishes, list(manifest.servers))
+        nodes = [manifest.node, *others][: len(STORAGE_NODES)]
+        cluster.create_around(manifest.profile, nodes, wishes, list(manifest.servers), manifest.read_only)
     else:
         cluster.create_around(manifest.profile, [manifest.node], wishes)
     return cluster

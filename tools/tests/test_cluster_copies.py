@@ -52,7 +52,7 @@ def test_a_manifest_says_whether_several_servers_write(tmp_path: Path) -> None:
 def test_a_restored_cluster_has_the_servers_of_the_backup(tmp_path: Path) -> None:
     hidden, to = tmp_path / ".to.restoring", tmp_path / "to"
     hidden.mkdir()
-    cluster = cluster_restore._created(of_several(), hidden)
+    cluster = cluster_restore._created(of_several(read_only=[next(iter(SERVERS))]), hidden)
     assert list(cluster.storage) == ["s4", "s1", "s2"]
     assert {name: server.data for name, server in cluster.computes.items()} == {
         name: hidden / "computes" / name for name in SERVERS
@@ -71,6 +71,7 @@ def test_a_restored_cluster_has_the_servers_of_the_backup(tmp_path: Path) -> Non
         assert server.data == to / "computes" / name and server.exists()
         assert server.settings().cluster == "" and not (server.data / "tmp").exists()
         assert node_files.identity_of_server(server.datadir) == SERVERS[name]
+    assert restored.settings().read_only == [next(iter(SERVERS))]
     assert str(hidden) not in restored.settings_file.read_text()
 
 
