@@ -30,6 +30,9 @@ Connection::Connection(THD* owner) : thd(owner), session(kernel->new_session()) 
 }
 
 Connection* existing_connection(THD* thd) {
+  // The server says where an engine's connections are once that one is ready. What the engine does
+  // for itself before, such as making up a row for a database's folder, has none.
+  if (strata_hton->slot == HA_SLOT_UNDEF) return nullptr;
   return static_cast<Connection*>(thd_get_ha_data(thd, strata_hton));
 }
 

@@ -412,6 +412,19 @@ def test_a_server_that_was_away_and_one_that_comes_later(cluster: Several, serve
     run(three, "DROP USER dora", "DROP DATABASE other")
 
 
+def test_a_folder_of_a_database_without_a_row(cluster: Several, servers: list[Server]) -> None:
+    """Its server was killed in the middle of CREATE DATABASE: it starts, and the database is there for all."""
+    one, two = servers[:2]
+    two.stop()
+    (two.datadir / "half").mkdir()
+    cluster.start(two)
+    becomes(one, "SHOW DATABASES LIKE 'half'", [("half",)])
+    run(one, "CREATE TABLE half.t (a INT) ENGINE=STRATA", "INSERT INTO half.t VALUES (1)")
+    assert run(two, "SELECT a FROM half.t") == [(1,)]
+    run(two, "DROP DATABASE half")
+    becomes(one, "SHOW DATABASES LIKE 'half'", [])
+
+
 def test_a_server_is_killed_in_the_middle(cluster: Several, servers: list[Server]) -> None:
     """What it had answered is there at last; all have the same, whatever it was at."""
     one, two = servers[:2]
