@@ -30,6 +30,10 @@
 //        later asks for the right first, with its metadata lock (ha_strata::ask_to_change()).
 #pragma once
 
+#include <map>
+#include <set>
+#include <string>
+
 #include "engine/kernel_seams.h"
 #include "mariadb/path.h"
 #include "mariadb/server.h"
@@ -38,6 +42,27 @@ namespace strata::glue {
 
 // For KernelSeams. Valid for as long as the process lives.
 engine::TableUsers* table_users();
+
+// AG3, of a statement that has the exclusive metadata locks on these names (by table_key()), and
+// waits for one after the other.
+class GivesUpMeanwhile {
+ public:
+  explicit GivesUpMeanwhile(const std::map<std::string, TableName>& names) {
+    for (const auto& [key, name] : names) waited_for_.insert(key);
+    for (const std::string& key : waited_for_) table_users()->begins_to_wait(key);
+  }
+  ~GivesUpMeanwhile() {
+    for (const std::string& key : waited_for_) table_users()->has_waited(key);
+  }
+  GivesUpMeanwhile(const GivesUpMeanwhile&) = delete;
+  void has(const std::string& key) {
+    table_users()->has_waited(key);
+    waited_for_.erase(key);
+  }
+
+ private:
+  std::set<std::string> waited_for_;
+};
 
 // The thread of AG3. After start_agent(), stop_agent() before the kernel goes.
 void start_agent();

@@ -63,7 +63,9 @@ struct Connection {
   // LKT4 in table_locks.h; the names of what it has locked, by table_key(). Null: nothing.
   std::unique_ptr<engine::Session> table_locks;
   std::set<std::string> locked_tables;
-  query_id_t locked_by = 0;        // the statement that has
+  query_id_t locked_by = 0;  // the statement that has
+  // RNM1 in rename_names.h: the names of a RENAME of several tables. Null: there is none.
+  std::unique_ptr<engine::Session> renames;
   uint32_t server_tables = 0;      // that the transaction changes (ST4 in server_tables.h)
   query_id_t took_over = 0;        // the last statement that has (ST2)
   bool changes_accounts = false;   // ST7

@@ -13,6 +13,7 @@
 #include "mariadb/ha_strata.h"
 #include "mariadb/metadata_lock.h"
 #include "mariadb/object_files.h"
+#include "mariadb/rename_names.h"
 #include "mariadb/table_locks.h"
 #include "mariadb/temporary.h"
 
@@ -20,7 +21,6 @@ namespace strata::glue {
 namespace {
 
 constexpr std::string_view kJournalPrefix = "alter";
-constexpr uint64_t kTakeBackUs = 300'000'000;
 
 bool decode_journal_key(Bytes key, TableName* copy) {
   if (key.substr(0, kJournalPrefix.size()) != kJournalPrefix) return false;
@@ -245,12 +245,10 @@ uint64_t ddl_timeout_us(THD* thd) {
 }
 
 void prepare_ddl(THD* thd, engine::Session* session) {
-  // A statement that has failed takes back what it had done (RENAME of several tables): if that
-  // fails, too, a table is left under a name that nobody has asked for.
-  session->set_lock_wait_timeout_us(thd->is_error() ? std::max(ddl_timeout_us(thd), kTakeBackUs)
-                                                    : ddl_timeout_us(thd));
+  session->set_lock_wait_timeout_us(ddl_timeout_us(thd));
   if (const Connection* const connection = existing_connection(thd); connection != nullptr)
-    session->borrow_names(connection->table_locks.get());
+    session->borrow_names(connection->renames != nullptr ? connection->renames.get()
+                                                         : connection->table_locks.get());
 }
 
 Status run_ddl_in_transaction(engine::Session* session, Killable killable,
@@ -373,6 +371,8 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
   if (!ddl_recovery_done.load() || thd == nullptr) return recover_rename(from, to);
   if (!fits_a_file_name(to)) return ENAMETOOLONG;
   Connection* const connection = connection_of(thd);
+  if (const Status locked = lock_names_of_rename(thd, connection); !locked.ok())
+    return ddl_error(locked);
   if (to.is_alter_backup() && connection->swap == nullptr) {
     const StatusOr<bool> copied = has_copy(from);
     if (!copied.ok()) return handler_error(copied.status(), nullptr);

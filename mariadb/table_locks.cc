@@ -64,26 +64,6 @@ class Alone {
   std::vector<std::pair<MDL_ticket*, enum_mdl_type>> upgraded_;
 };
 
-// LKT3, for names that are not there yet.
-class GivesUpMeanwhile {
- public:
-  explicit GivesUpMeanwhile(const std::map<std::string, TableName>& names) {
-    for (const auto& [key, name] : names) waited_for_.insert(key);
-    for (const std::string& key : waited_for_) table_users()->begins_to_wait(key);
-  }
-  ~GivesUpMeanwhile() {
-    for (const std::string& key : waited_for_) table_users()->has_waited(key);
-  }
-  GivesUpMeanwhile(const GivesUpMeanwhile&) = delete;
-  void has(const std::string& key) {
-    table_users()->has_waited(key);
-    waited_for_.erase(key);
-  }
-
- private:
-  std::set<std::string> waited_for_;
-};
-
 Status lock_names(engine::Session* session, const Tables& tables) {
   {
     GivesUpMeanwhile names(tables.to_write);

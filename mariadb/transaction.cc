@@ -11,6 +11,7 @@
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
+#include "mariadb/rename_names.h"
 #include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
 
@@ -138,6 +139,7 @@ int commit(handlerton*, THD* thd, bool all) {
                                               connection->alter_hold->statement != thd->query_id))
       end_alter_hold(connection);
     if (!connection->renamed.empty()) publish_renamed_tables(connection);
+    unlock_names_of_rename(connection);
     engine::Session* const session = connection->session.get();
     if (!ends_transaction(thd, all)) {
       // Mostly there is nothing left to make (HW1 in ha_write.cc). What fails here the server does
@@ -184,6 +186,7 @@ int rollback(handlerton*, THD* thd, bool all) {
     abandon_swap(connection);
     end_alter_hold(connection);
     if (!connection->renamed.empty()) publish_renamed_tables(connection);
+    unlock_names_of_rename(connection);
     engine::Session* const session = connection->session.get();
     if (!session->in_transaction()) {
       if (ends_transaction(thd, all)) {

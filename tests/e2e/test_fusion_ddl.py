@@ -338,6 +338,60 @@ def test_databases(cluster: Several, clients: Connect) -> None:
     assert wait_until(lambda: not has_database(here, "shop"), DEADLINE_S)
 
 
+def test_tables_change_places_at_once_for_all(clients: Connect) -> None:
+    """RENAME of several tables, as tools that copy a table end: no statement on another server finds one under neither name."""
+    one, two = clients(0), clients(1)
+    for name in ("t", "u"):
+        one.run(f"CREATE TABLE {name} (a INT PRIMARY KEY, b INT) ENGINE=STRATA", f"INSERT INTO {name} VALUES (1, 0)")
+    ended = threading.Event()
+    failed: list[int] = []
+    done: list[int] = []
+
+    def use(client: Client, statement: str) -> None:
+        while not ended.is_set():
+            try:
+                client.run(statement)
+                done.append(1)
+            except pymysql.MySQLError as error:
+                failed.append(int(error.args[0]))
+
+    statements = ("SELECT * FROM t", "UPDATE t SET b = b + 1 WHERE a = 1", "SELECT u.b FROM t JOIN u USING (a)")
+    workers = [threading.Thread(target=use, args=(clients(n % 2), s), daemon=True) for n, s in enumerate(2 * statements)]
+    for worker in workers:
+        worker.start()
+    for _ in range(20):
+        one.run("RENAME TABLE t TO old, u TO t, old TO u")
+        two.run("RENAME TABLE u TO old, t TO u, old TO t")
+    ended.set()
+    for worker in workers:
+        worker.join(DEADLINE_S)
+    print(f"{len(done)} statements, {len(failed)} found a changed definition")
+    assert set(failed) <= {DEFINITION_CHANGED} and len(done) > 20
+    assert two.error_of("SELECT * FROM old") == NO_SUCH_TABLE
+    for name in ("t", "u"):
+        assert one.run(f"CHECK TABLE {name}")[-1][3] == "OK"
+
+
+def test_a_rename_of_several_tables_that_fails_changes_nothing(clients: Connect) -> None:
+    one, two = clients(0), clients(1)
+    for name in ("t", "u", "v"):
+        one.run(f"CREATE TABLE {name} (a INT PRIMARY KEY) ENGINE=STRATA", f"INSERT INTO {name} VALUES (1)")
+    # It has to wait for too long for the second one.
+    two.run("BEGIN", "SELECT * FROM u")
+    one.run("SET lock_wait_timeout = 2")
+    assert one.error_of("RENAME TABLE t TO t_old, u TO u_old") == LOCK_WAIT_TIMEOUT
+    assert two.run("SELECT * FROM u") == [(1,)] == clients(1).run("SELECT * FROM t")
+    two.run("COMMIT")
+    # There is something of the last one's name.
+    assert one.error_of("RENAME TABLE t TO t_old, u TO v") == TABLE_EXISTS
+    for client in (one, two):
+        assert [client.run(f"SELECT * FROM {name}") for name in ("t", "u", "v")] == [[(1,)]] * 3
+        assert client.error_of("SELECT * FROM t_old") == NO_SUCH_TABLE
+    # Nothing stays locked.
+    two.run("DROP TABLE t", "ALTER TABLE u ADD COLUMN b INT", "RENAME TABLE u TO u_old, v TO u")
+    assert one.run("SELECT * FROM u") == [(1,)]
+
+
 def test_ddl_on_both_servers_at_once(clients: Connect) -> None:
     """None waits for another until a timeout; each is done, or has failed for a reason."""
     one, two = clients(0), clients(1)
