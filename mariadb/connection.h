@@ -39,6 +39,7 @@ struct AlterHold {
   query_id_t statement;
   bool changes_triggers = false;  // published at its end (OF4 in object_files.h)
   bool table_is_locked = true;    // external_lock() of it lasts
+  bool commit_seen = false;       // meanwhile
 };
 
 struct Connection {

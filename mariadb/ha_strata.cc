@@ -416,7 +416,10 @@ void ha_strata::let_go_of_altered() {
   const TableName name{table_->spec().schema, table_->spec().name};
   if (!(connection_->alter_hold->table == name)) return;
   connection_->alter_hold->table_is_locked = false;
-  if (ha_thd()->is_error() || ha_thd()->killed != NOT_KILLED)
+  // A statement that has its result, and was committed before: nothing comes any more that would
+  // end it (DROP TRIGGER of one that another server has dropped a moment ago).
+  const bool is_over = connection_->alter_hold->commit_seen && ha_thd()->get_stmt_da()->is_set();
+  if (is_over || ha_thd()->is_error() || ha_thd()->killed != NOT_KILLED)
     end_alter_hold(connection_);
   else
     (void)begin_statement(connection_);

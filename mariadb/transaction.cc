@@ -135,9 +135,12 @@ int commit(handlerton*, THD* thd, bool all) {
     if (connection == nullptr) return 0;
     int error = finish_swap(connection);
     // A copying ALTER commits what it has copied before it uses it.
-    if (connection->alter_hold != nullptr && (!connection->alter_hold->table_is_locked ||
-                                              connection->alter_hold->statement != thd->query_id))
-      end_alter_hold(connection);
+    if (AlterHold* const hold = connection->alter_hold.get(); hold != nullptr) {
+      if (!hold->table_is_locked || hold->statement != thd->query_id)
+        end_alter_hold(connection);
+      else
+        hold->commit_seen = true;
+    }
     if (!connection->renamed.empty()) publish_renamed_tables(connection);
     unlock_names_of_rename(connection);
     engine::Session* const session = connection->session.get();

@@ -2,6 +2,7 @@
 altered or dropped on one is so on all, also on one that was away or comes later, and all end with the same.
 """
 
+import contextlib
 import random
 import shutil
 import threading
@@ -184,6 +185,21 @@ def test_triggers_are_there_when_the_statement_returns(servers: list[Server]) ->
     # What fails leaves nothing.
     assert error_of(one, "CREATE TRIGGER shop.bad BEFORE INSERT ON shop.w FOR EACH ROW SET NEW.nothing = 1") != 0
     run(two, "INSERT INTO shop.w (a) VALUES (2)")
+
+
+def test_a_trigger_that_is_gone_already_leaves_no_lock(servers: list[Server]) -> None:
+    one, two = servers[:2]
+    run(one, "CREATE TABLE shop.t (a INT AUTO_INCREMENT PRIMARY KEY) ENGINE=STRATA", "SET GLOBAL lock_wait_timeout = 10")
+    with closing(two.connect(autocommit=True)) as connection, connection.cursor() as cursor:
+        for number in range(10):
+            run(one, f"CREATE TRIGGER shop.g{number} BEFORE INSERT ON shop.t FOR EACH ROW SET @x = 1")
+            cursor.execute("INSERT INTO shop.t VALUES ()")
+            run(one, f"DROP TRIGGER shop.g{number}")
+            # Its file may still be here; whatever is said, the connection has nothing afterwards.
+            with contextlib.suppress(pymysql.MySQLError):
+                cursor.execute(f"DROP TRIGGER IF EXISTS shop.g{number}")
+            run(one, "INSERT INTO shop.t VALUES ()")
+    run(one, "SET GLOBAL lock_wait_timeout = DEFAULT")
 
 
 def test_routines(servers: list[Server]) -> None:
