@@ -25,6 +25,7 @@ uint64_t random_database_id() {
 
 KernelImpl::~KernelImpl() {
   stop_threads();
+  if (waits != nullptr) waits->on_deadlock(nullptr);
   if (told_schema) seams.schema->leave(NodeId{options.node});
   // The next start finds them again. What they have reserved in the log is given back to it.
   unfinished.clear();

@@ -40,8 +40,11 @@ const char* name_of(TrxState state) noexcept {
   return "ACTIVE";
 }
 
-std::string describe(uint64_t trx, uint64_t connection, const std::string& statement) {
+// `own`: this server, which knows the statements of its own transactions only.
+std::string describe(uint64_t trx, uint64_t connection, const std::string& statement, NodeId own) {
   std::string out = "transaction " + std::to_string(trx);
+  const NodeId node = node_of(TrxId{trx});
+  if (node != own) out += " of server " + std::to_string(node.value);
   if (connection != 0) out += ", connection " + std::to_string(connection);
   return statement.empty() ? out : out + ": " + statement;
 }
@@ -96,11 +99,12 @@ std::vector<Kernel::LockWaitInfo> KernelImpl::with_names(const std::vector<RowWa
   return out;
 }
 
-// L16. Each statement is that of one who waits, so all of them are there.
+// L16. Each statement is that of one who waits, so all of this server's are there.
 void KernelImpl::note_deadlock(const DeadlockReport& report) {
+  const NodeId own{options.node};
   std::string text;
   for (const Kernel::LockWaitInfo& wait : with_names(report.waits)) {
-    text += "  " + describe(wait.waiter, wait.waiter_connection, wait.waiter_statement) + "\n";
+    text += "  " + describe(wait.waiter, wait.waiter_connection, wait.waiter_statement, own) + "\n";
     text += "    waits for transaction " + std::to_string(wait.holder) + " at " +
             describe_place(wait) + "\n";
   }

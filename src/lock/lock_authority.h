@@ -38,6 +38,7 @@
 #include "base/wait_interrupt.h"
 #include "lock/key_range.h"
 #include "lock/row_id.h"
+#include "lock/row_wait.h"
 
 namespace strata {
 
@@ -71,6 +72,11 @@ class LockAuthority {
 
   // MW7. Told once, by whoever has fenced the node.
   virtual void node_gone(NodeId node) = 0;
+  // L16. A deadlock in which a transaction of this node waits is told by `call`, with no mutex
+  // held; `add_owners` comes before, while those who wait still do. Null: not any more; blocks
+  // until neither runs. An authority may tell nobody.
+  virtual void on_deadlock(std::function<void(DeadlockReport* report)> /*add_owners*/,
+                           std::function<void(const DeadlockReport& report)> /*call*/) {}
   // For people: one line per waiter of any node, at most `limit`. May call other nodes.
   [[nodiscard]] virtual std::string describe(size_t limit) const = 0;
 };

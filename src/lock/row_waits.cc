@@ -304,13 +304,16 @@ struct RowWaits::Impl {
                 .waited_us = monotonic_us() - since_us,
                 .waiter_owner = {},
                 .holder_owner = {}};
-    if (listener == nullptr) return out;
-    reports.fetch_add(1, std::memory_order_seq_cst);
-    if (void* const owner = owner_of(waiter)) out.waiter_owner = listener->describe(owner);
-    void* const owner = holder.is_zero() ? nullptr : owner_of(holder);
-    if (owner != nullptr) out.holder_owner = listener->describe(owner);
-    reports.fetch_sub(1, std::memory_order_seq_cst);
+    add_owners(&out);
     return out;
+  }
+  void add_owners(RowWait* wait) const STRATA_REQUIRES(mutex) {
+    if (listener == nullptr) return;
+    reports.fetch_add(1, std::memory_order_seq_cst);
+    if (void* const owner = owner_of(wait->waiter)) wait->waiter_owner = listener->describe(owner);
+    void* const owner = wait->holder.is_zero() ? nullptr : owner_of(wait->holder);
+    if (owner != nullptr) wait->holder_owner = listener->describe(owner);
+    reports.fetch_sub(1, std::memory_order_seq_cst);
   }
 
   // L16, of the cycle that is the path's end from `first` on.
@@ -459,6 +462,13 @@ void RowWaits::set_listener(WaitListener* listener, std::function<void*(TrxId)> 
 
 void RowWaits::on_deadlock(std::function<void(const DeadlockReport&)> call) {
   impl_->deadlock_call = std::move(call);
+  if (authority_ == nullptr) return;
+  if (!impl_->deadlock_call) return authority_->on_deadlock(nullptr, nullptr);
+  const auto add_owners = [impl = impl_.get()](DeadlockReport* report) {
+    const MutexLock lock(impl->mutex);
+    for (RowWait& wait : report->waits) impl->add_owners(&wait);
+  };
+  authority_->on_deadlock(add_owners, impl_->deadlock_call);
 }
 
 void RowWaits::with_owners(const std::function<void(WaitListener* listener)>& body) const {

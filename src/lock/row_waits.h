@@ -45,7 +45,8 @@
 //        its owner, takes the owner away first and then calls holder_ended() or let_reports_end(),
 //        which wait for reports that may have seen it.
 //   L16  A deadlock is reported as it was when it was found: who waited for whom, at which row, and
-//        with which statement. The report is made under the queue mutex, and told without it.
+//        with which statement. The report is made under the queue mutex, and told without it. One
+//        that the authority has found comes from there; each node knows the statements of its own.
 //   L15  A waiter is reported with its holders and with everybody before it in its queue, when it
 //        joins; those behind it with it, and with a new holder that it finds: each of them will
 //        hold the row before they do, without another call of wait() of theirs.
@@ -72,6 +73,7 @@
 #include "lock/key_range.h"
 #include "lock/lock_authority.h"
 #include "lock/row_id.h"
+#include "lock/row_wait.h"
 #include "lock/wait_listener.h"
 
 namespace strata {
@@ -84,21 +86,6 @@ enum class QueueKind : uint8_t { kRow, kSharedHolders };
 
 struct WaitCounters {
   std::atomic<uint64_t> waits{0}, wait_us{0}, deadlocks{0}, timeouts{0};
-};
-
-// For people: one that waits.
-struct RowWait {
-  TrxId waiter;
-  TrxId holder;  // zero: not known
-  IndexId index;
-  std::string key;
-  uint64_t waited_us = 0;
-  WaitOwner waiter_owner;
-  WaitOwner holder_owner;
-};
-struct DeadlockReport {
-  std::vector<RowWait> waits;  // each for the next one, the last for the first
-  TrxId victim;
 };
 
 class RowWaits {
@@ -114,7 +101,8 @@ class RowWaits {
   // under the queue mutex.
   void set_listener(WaitListener* listener, std::function<void*(TrxId)> owner_of);
 
-  // L16. Before the first wait. Called by the thread that has found it, with no mutex held.
+  // L16. Before the first wait. Called by the thread that has found it, or hears of it, with no
+  // mutex held. Null: no more; blocks until one that is being told has been. Nobody waits then.
   void on_deadlock(std::function<void(const DeadlockReport&)> call);
   // Runs `body` while no owner that `owner_of` gives can end (L14). It may call describe() of the
   // listener, and may not wait.

@@ -73,6 +73,7 @@ enum class LockEventKind : uint8_t {
   kConfirm,         // number of the cycle, waits
   kRowQueued,       // row, flag: somebody waits for it
   kDescription,     // number, key: text
+  kDeadlock,        // trx: the victim; key: all waits (encode(waits)). Comes before kVictim
 };
 
 struct LockEvent {
@@ -85,6 +86,15 @@ struct LockEvent {
   bool flag = false;
   std::vector<uint64_t> waits = {};
 };
+
+// Of a deadlock: each transaction waits for the next one's, the last for the first one's.
+struct DeadlockWait {
+  TrxId trx = {};
+  IndexId index = {};
+  std::string key = {};  // of the row; its beginning, if it is longer than kDeadlockKeyBytesMax
+};
+constexpr size_t kDeadlockKeyBytesMax = 64;  // that is for people
+constexpr size_t kDeadlockWaitsMax = 256;
 
 // One call. Without requests it asks for events only, and its number does not count.
 struct LockBatch {

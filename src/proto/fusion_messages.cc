@@ -229,11 +229,12 @@ bool read_lock_event(ByteReader* in, LockEvent* event) {
   event->number = in->u64();
   event->trx = TrxId{in->u64()};
   event->index = IndexId{in->u32()};
-  const bool is_text = event->kind == LockEventKind::kDescription;
+  const bool is_text =
+      event->kind == LockEventKind::kDescription || event->kind == LockEventKind::kDeadlock;
   const bool fits = read_text(in, is_text ? kLockTextBytesMax : kLockKeyBytesMax, &event->key);
   event->ticket = in->u64();
   return fits && read_flag(in, &event->flag) && kind != 0 &&
-         kind <= static_cast<uint8_t>(LockEventKind::kDescription) &&
+         kind <= static_cast<uint8_t>(LockEventKind::kDeadlock) &&
          read_list(in, kLockCycleMax, 8, &event->waits, [](ByteReader* from, uint64_t* wait) {
            *wait = from->u64();
            return true;
@@ -716,6 +717,30 @@ StatusOr<LockReply> decode_row_locks_reply(Bytes bytes) {
         out->first_event = in->u64();
         return well_formed &&
                read_list(in, kLockEventsMax, kLockEventBytesMin, &out->events, read_lock_event);
+      });
+}
+
+std::string encode(const std::vector<DeadlockWait>& waits) {
+  std::string out;
+  append_list(&out, waits, [](std::string* to, const DeadlockWait& wait) {
+    append_u64(to, wait.trx.value);
+    append_u32(to, wait.index.value);
+    append_bytes32(to, wait.key);
+  });
+  return out;
+}
+
+StatusOr<std::vector<DeadlockWait>> decode_deadlock(Bytes bytes) {
+  using Waits = std::vector<DeadlockWait>;
+  return decoded<Waits>(
+      bytes, error_corruption("not the waits of a deadlock"), [](ByteReader* in, Waits* out) {
+        constexpr size_t kBytesMin = 8 + 4 + 4;
+        return read_list(in, kDeadlockWaitsMax, kBytesMin, out,
+                         [](ByteReader* from, DeadlockWait* wait) {
+                           wait->trx = TrxId{from->u64()};
+                           wait->index = IndexId{from->u32()};
+                           return read_text(from, kDeadlockKeyBytesMax, &wait->key);
+                         });
       });
 }
 

@@ -168,6 +168,11 @@ struct RowLockEventsRequest {
   uint32_t wait_us = 0;
 };
 
+// What a deadlock's event carries (DeadlockWait). Too many waits: none are told. Errors:
+// kCorruption.
+std::string encode(const std::vector<DeadlockWait>& waits);
+StatusOr<std::vector<DeadlockWait>> decode_deadlock(Bytes bytes);
+
 // How many bytes it takes in a message, at most.
 [[nodiscard]] size_t encoded_bytes(const LockRequest& request) noexcept;
 [[nodiscard]] size_t encoded_bytes(const LockEvent& event) noexcept;

@@ -656,6 +656,13 @@ TEST(FusionMessagesRefused, WhatIsTooMuchOrNobodys) {
   EXPECT_FALSE(decode_row_locks_reply(encode(reply)).ok());
   reply.events[0].kind = LockEventKind::kDescription;
   EXPECT_TRUE(decode_row_locks_reply(encode(reply)).ok()) << "a text may be longer than a key";
+  std::vector<DeadlockWait> waits(kDeadlockWaitsMax, {TrxId{1}, IndexId{2}, "key"});
+  EXPECT_EQ(decode_deadlock(encode(waits))->back().key, "key");
+  waits.push_back(waits.back());
+  EXPECT_FALSE(decode_deadlock(encode(waits)).ok());
+  waits.assign(1, {TrxId{1}, IndexId{2}, std::string(kDeadlockKeyBytesMax + 1, 'k')});
+  EXPECT_FALSE(decode_deadlock(encode(waits)).ok());
+  EXPECT_FALSE(decode_deadlock("x").ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Messages, ::testing::Range<uint64_t>(1, 21));

@@ -8,7 +8,7 @@ import pytest
 from fusion_cluster import DEADLINE_S
 from strata_cli.server import Server
 
-NO_SUCH_TABLE, LOCK_WAIT_TIMEOUT, INTERRUPTED = 1146, 1205, 1317
+NO_SUCH_TABLE, LOCK_WAIT_TIMEOUT, DEADLOCK, INTERRUPTED = 1146, 1205, 1213, 1317
 Rows = list[tuple[Any, ...]]
 
 

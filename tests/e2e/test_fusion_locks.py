@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pymysql
 import pytest
-from fusion_clients import INTERRUPTED, LOCK_WAIT_TIMEOUT, NO_SUCH_TABLE, Behind, Client, drop_all, has_database
+from fusion_clients import DEADLOCK, INTERRUPTED, LOCK_WAIT_TIMEOUT, NO_SUCH_TABLE, Behind, Client, drop_all, has_database
 from fusion_cluster import DEADLINE_S, Several
 from strata_cli import paths
 from strata_cli.waiting import wait_until
@@ -51,6 +51,23 @@ def clients(cluster: Several) -> Iterator[Connect]:
 def make(client: Client, *tables: str) -> None:
     for table in tables:
         client.run(f"CREATE TABLE {table} (a INT PRIMARY KEY, b INT) ENGINE=STRATA", f"INSERT INTO {table} VALUES (1, 0), (2, 0)")
+
+
+def test_a_deadlock_of_two_servers_is_described_on_both(clients: Connect) -> None:
+    one, two = clients(0), clients(1)
+    make(one, "t")
+    one.run("BEGIN", "UPDATE t SET b = 1 WHERE a = 1")
+    two.run("BEGIN", "UPDATE t SET b = 1 WHERE a = 2")
+    waits = Behind(one, "UPDATE t SET b = 2 WHERE a = 2")
+    assert waits.is_waiting()
+    assert two.error_of("UPDATE t SET b = 3 WHERE a = 1") == DEADLOCK
+    waits.ended()
+    one.run("ROLLBACK")
+    for number, own in ((0, "UPDATE t SET b = 2 WHERE a = 2"), (1, "UPDATE t SET b = 3 WHERE a = 1")):
+        text = str(clients(number).run("SHOW ENGINE STRATA STATUS")[0][2])
+        latest = text[text.index("Latest deadlock") :]
+        assert own in latest and f" of server {2 - number}" in latest and "test.t, index PRIMARY" in latest, text
+        assert "is rolled back" in latest, text
 
 
 def test_read_keeps_writers_of_others_away_and_lets_readers_go_on(clients: Connect) -> None:

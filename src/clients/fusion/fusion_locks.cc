@@ -60,10 +60,32 @@ proto::LockBatch FusionLocks::poll() const {
   return client_.poll();
 }
 
+// FC59
 void FusionLocks::heard(Epoch epoch, const proto::LockReply& reply) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
+  std::vector<DeadlockReport> deadlocks = client_.take_deadlocks(epoch, reply);
+  const bool tells = !deadlocks.empty() && deadlock_call_ != nullptr;
+  if (tells) {
+    ++telling_;
+    const MutexUnlock unlocked(mutex_);
+    for (DeadlockReport& report : deadlocks) add_owners_(&report);
+  }
   client_.heard(epoch, reply);
   say();
+  if (!tells) return;
+  {
+    const MutexUnlock unlocked(mutex_);
+    for (const DeadlockReport& report : deadlocks) deadlock_call_(report);
+  }
+  if (--telling_ == 0) told_.notify_all();
+}
+
+void FusionLocks::on_deadlock(std::function<void(DeadlockReport* report)> add_owners,
+                              std::function<void(const DeadlockReport& report)> call) {
+  MutexLock lock(mutex_);
+  while (telling_ != 0) told_.wait(lock);
+  add_owners_ = std::move(add_owners);
+  deadlock_call_ = std::move(call);
 }
 
 void FusionLocks::end() {

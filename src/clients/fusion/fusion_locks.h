@@ -75,6 +75,8 @@ class FusionLocks final : public LockAuthority {
   void drop_range_key(TrxId holder, RowId row) override;
   // Nothing: the memory node fences, and knows (RowLocks::gone()).
   void node_gone(NodeId) override {}
+  void on_deadlock(std::function<void(DeadlockReport* report)> add_owners,
+                   std::function<void(const DeadlockReport& report)> call) override;
   [[nodiscard]] std::string describe(size_t limit) const override;
 
  private:
@@ -100,6 +102,11 @@ class FusionLocks final : public LockAuthority {
   mutable Mutex mutex_{LatchRank::kLockTable};
   mutable CondVar to_send_;
   mutable RowLockClient client_ STRATA_GUARDED_BY(mutex_);
+  // Constant while `telling_` threads use them.
+  std::function<void(DeadlockReport*)> add_owners_;
+  std::function<void(const DeadlockReport&)> deadlock_call_;
+  uint32_t telling_ STRATA_GUARDED_BY(mutex_) = 0;
+  CondVar told_;
 };
 
 }  // namespace strata::clients

@@ -1,5 +1,6 @@
 #include "clients/fusion/row_lock_client.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -19,7 +20,7 @@ using proto::LockRequestKind;
 void RowLockClient::use(Epoch epoch) {
   if (epoch <= epoch_ || ended_) return;
   epoch_ = epoch;
-  last_batch_ = heard_ = 0;
+  last_batch_ = heard_ = deadlocks_told_ = 0;
   in_flight_.reset();
   outbox_.clear();
   for (auto it = rows_.begin(); it != rows_.end();) {
@@ -84,6 +85,41 @@ LockBatch RowLockClient::poll() const {
   batch.epoch = epoch_;
   batch.heard = heard_;
   return batch;
+}
+
+namespace {
+
+// Damaged waits are nothing: they are for people only.
+std::optional<DeadlockReport> deadlock_of(const LockEvent& event) {
+  const auto waits = proto::decode_deadlock(event.key);
+  if (!waits.ok() || waits->empty()) return std::nullopt;
+  DeadlockReport report;
+  report.victim = event.trx;
+  for (size_t i = 0; i < waits->size(); ++i) {
+    RowWait wait;
+    wait.waiter = (*waits)[i].trx;
+    wait.holder = (*waits)[(i + 1) % waits->size()].trx;
+    wait.index = (*waits)[i].index;
+    wait.key = (*waits)[i].key;
+    report.waits.push_back(std::move(wait));
+  }
+  return report;
+}
+
+}  // namespace
+
+std::vector<DeadlockReport> RowLockClient::take_deadlocks(Epoch epoch, const LockReply& reply) {
+  std::vector<DeadlockReport> out;
+  if (epoch != epoch_ || ended_) return out;
+  uint64_t number = reply.first_event;
+  for (const LockEvent& event : reply.events) {
+    if (event.kind == LockEventKind::kDeadlock && number > std::max(heard_, deadlocks_told_)) {
+      deadlocks_told_ = number;
+      if (auto report = deadlock_of(event)) out.push_back(*std::move(report));
+    }
+    ++number;
+  }
+  return out;
 }
 
 void RowLockClient::heard(Epoch epoch, const LockReply& reply) {
@@ -189,6 +225,8 @@ void RowLockClient::hear(const LockEvent& event) {
       if (call == nullptr) return;
       call->text = event.key;
       return over(call, Call::State::kDone);
+    case LockEventKind::kDeadlock:
+      return;  // FC59
   }
 }
 

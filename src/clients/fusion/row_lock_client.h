@@ -14,6 +14,8 @@
 //   FC13  A new memory node is told everything: shared locks and ranges, turns, waits with their
 //         tickets, and what writers ask for. What had been asked and not answered is asked again.
 //         A flag that says that writers ask stays until a memory node takes it back.
+//   FC59  A deadlock is told once (FQ9), before what else the reply says is taken in: whoever is
+//         its victim still waits.
 //   FC14  Whoever got a turn is noted as waited for: the rest of the queue waits for it (L5).
 #pragma once
 
@@ -32,6 +34,7 @@
 #include "base/ids.h"
 #include "lock/key_range.h"
 #include "lock/row_id.h"
+#include "lock/row_wait.h"
 #include "proto/fusion_locks.h"
 
 namespace strata::clients {
@@ -114,6 +117,8 @@ class RowLockClient {
     return !epoch_.is_zero() && (in_flight_.has_value() || !outbox_.empty());
   }
   [[nodiscard]] proto::LockBatch poll() const;  // asks for events only
+  // FC59. Those that the reply tells of, without owners. Before heard().
+  std::vector<DeadlockReport> take_deadlocks(Epoch epoch, const proto::LockReply& reply);
   void heard(Epoch epoch, const proto::LockReply& reply);
   void end();  // this server may not answer any more: nobody waits
 
@@ -181,6 +186,7 @@ class RowLockClient {
   Epoch epoch_;
   bool joined_ = false, ended_ = false;
   uint64_t last_batch_ = 0, heard_ = 0, last_number_ = 0;
+  uint64_t deadlocks_told_ = 0;  // up to that event (FC59)
   std::optional<proto::LockBatch> in_flight_;
   std::vector<proto::LockRequest> outbox_;
 

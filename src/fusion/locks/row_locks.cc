@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/fusion_messages.h"
+
 namespace strata::fusion {
 
 using proto::LockBatch;
@@ -660,6 +662,7 @@ void RowLocks::conclude(uint64_t number) {
     ++counters_.unconfirmed;
   } else {
     Wait* const victim = waits_.find(cycle.members[cycle.victim].wait)->second.get();
+    tell_of(cycle);
     send(victim->server, {.kind = LockEventKind::kVictim, .number = victim->number});
     ++counters_.deadlocks;
     last_deadlock_ = cycle.members;
@@ -668,6 +671,23 @@ void RowLocks::conclude(uint64_t number) {
   // It may be there in another form by now, and whoever has found it not wait any more.
   search(cycle.start);
   for (const DeadlockMember& member : cycle.members) search(member.trx);
+}
+
+// FQ9
+void RowLocks::tell_of(const Cycle& cycle) {
+  if (cycle.members.size() > proto::kDeadlockWaitsMax) return;  // nobody reads that many
+  std::vector<proto::DeadlockWait> waits;
+  std::set<uint8_t> servers;
+  for (const DeadlockMember& member : cycle.members) {
+    const Wait& wait = *waits_.find(member.wait)->second;
+    servers.insert(wait.server.value);
+    waits.push_back(
+        {member.trx, wait.row.first, wait.row.second.substr(0, proto::kDeadlockKeyBytesMax)});
+  }
+  const std::string bytes = proto::encode(waits);
+  for (const uint8_t server : servers)
+    send(NodeId{server},
+         {.kind = LockEventKind::kDeadlock, .trx = cycle.members[cycle.victim].trx, .key = bytes});
 }
 
 // --- for people ---

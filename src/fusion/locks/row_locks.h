@@ -21,6 +21,8 @@
 //        very cycle, that the wait is still on: so there was a moment at which all of them were.
 //        The victim is who closed the cycle; of a cycle that was closed without a new wait it is
 //        one of the waiters. What is asked for is searched again afterwards.
+//   FQ9  Before the victim hears that it is one, each server with a wait in the cycle hears of the
+//        whole cycle, for people: so at that moment all waits are still on.
 //   FQ5  A shared lock or a range counts once every server has said that its writers ask: the first
 //        one in an index sets "consult" there, everywhere, and the others wait with it. A server
 //        that comes later hears it with its first reply, before it runs anything. The changes of
@@ -181,6 +183,7 @@ class RowLocks {
   void confirm(TrxId start, const std::vector<TrxId>& path, TrxId victim);
   void confirmed(NodeId server, uint64_t number, bool yes);
   void conclude(uint64_t number);
+  void tell_of(const Cycle& cycle);
   [[nodiscard]] bool is_still_there(const Cycle& cycle) const;
 
   const Epoch epoch_;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/fusion_messages.h"
+
 namespace strata::fusion {
 namespace {
 
@@ -394,9 +396,22 @@ TEST_F(RowLocksTest, DeadlockOverTwoServersEndsForTheNewcomerOnceBothHaveConfirm
   two.confirmed(cycle, true);
   two.confirmed(cycle, true);
   EXPECT_EQ(locks.counters().deadlocks, 0u);
-  EXPECT_FALSE(has(one.confirmed(cycle, true), LockEventKind::kVictim));
-  EXPECT_EQ(the(two.hear(), LockEventKind::kVictim).number, 1u);
+  const std::vector<LockEvent> first = one.confirmed(cycle, true);
+  EXPECT_FALSE(has(first, LockEventKind::kVictim));
+  const std::vector<LockEvent> second = two.hear();
+  EXPECT_EQ(the(second, LockEventKind::kVictim).number, 1u);
+  EXPECT_EQ(second.front().kind, LockEventKind::kDeadlock);  // FQ9: before that
   EXPECT_EQ(locks.counters().deadlocks, 1u);
+  for (const LockEvent& told : {second.front(), the(first, LockEventKind::kDeadlock)}) {
+    EXPECT_EQ(told.trx, trx(2, 1));
+    const auto waits = proto::decode_deadlock(told.key);
+    ASSERT_TRUE(waits.ok());
+    ASSERT_EQ(waits->size(), 2u);
+    for (const proto::DeadlockWait& wait : *waits) {
+      EXPECT_EQ(wait.index, kIndex);
+      EXPECT_EQ(wait.key, wait.trx == trx(1, 1) ? "b" : "a");
+    }
+  }
   two.ended(trx(2, 1));
   EXPECT_EQ(the(one.hear(), LockEventKind::kGranted).number, 1u);
 }

@@ -185,7 +185,20 @@ TEST_F(FusionLocksTest, DeadlockOfTwoServersHasOneVictim) {
   const RowId other{IndexId{5}, "other"};
   one.begin(trx(1, 1));
   two.begin(trx(2, 1));
-  std::atomic<int> victims{0};
+  std::atomic<int> victims{0}, told{0};
+  for (Server* server : {&one, &two})  // FC59
+    server->locks.on_deadlock(
+        [&victims, own = server == &one ? NodeId{1} : NodeId{2}](DeadlockReport* report) {
+          EXPECT_TRUE(node_of(report->victim) != own || victims == 0) << "the victim still waits";
+          report->waits[0].waiter_owner.connection = 7;
+        },
+        [&](const DeadlockReport& report) {
+          ASSERT_EQ(report.waits.size(), 2u);
+          EXPECT_EQ(report.waits[0].holder, report.waits[1].waiter);
+          EXPECT_EQ(report.waits[0].waiter_owner.connection, 7u);
+          EXPECT_TRUE(report.victim == trx(1, 1) || report.victim == trx(2, 1));
+          ++told;
+        });
   std::thread first([&] {
     const Status status = one.locks.wait(trx(1, 1), trx(2, 1), other, kForeverUs, nullptr, [&] {
       const auto found = one.reader.read(trx(2, 1));
@@ -203,6 +216,8 @@ TEST_F(FusionLocksTest, DeadlockOfTwoServersHasOneVictim) {
   first.join();
   second.join();
   EXPECT_EQ(victims.load(), 1);
+  EXPECT_TRUE(wait_until([&] { return told == 2; })) << told;  // each server once
+  for (Server* server : {&one, &two}) server->locks.on_deadlock(nullptr, nullptr);
 }
 
 TEST_F(FusionLocksTest, SharedLocksKeepWritersOfOtherServersOut) {
