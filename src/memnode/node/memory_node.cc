@@ -160,8 +160,7 @@ Status MemoryNode::make_fusion(const transport::World& world) {
                         const std::string& name, const std::shared_ptr<transport::Region>& region,
                         transport::RegionAccess access) { regions_->expose(name, region, access); },
           .withdraw = [this](const std::string& name) { regions_->withdraw(name); },
-          .offload =
-              [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); },
+          .offload = run_in(world.executor),
           .tenants = tenants_.get()});
   fusion_->register_on(server_.get());
   return ok_status();

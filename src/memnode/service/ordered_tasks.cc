@@ -65,4 +65,14 @@ void OrderedTasks::run_all() {
   }
 }
 
+daemon::Offload run_in(transport::Executor* executor) {
+  return [executor](daemon::WorkerPool::Task task) {
+    if (executor->in_thread())
+      task();
+    else
+      executor->run_or_post(std::move(task));
+    return true;
+  };
+}
+
 }  // namespace strata::memnode

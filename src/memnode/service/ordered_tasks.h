@@ -1,5 +1,5 @@
-// Tasks that run one after the other, in the order in which they came, in threads that may block.
-// Thread-safe.
+// Tasks that run one after the other, in the order in which they came, in threads of the owner's
+// choice: some that may block, or, of tasks that never do, an IO thread (run_in()). Thread-safe.
 //   OT1  A task begins once all before it have ended.
 //   OT2  What waits is bounded, in tasks and bytes: post() refuses more. What finishes something
 //        that was taken (post_always()) is never refused.
@@ -10,6 +10,7 @@
 
 #include "base/latch.h"
 #include "daemon/worker_pool.h"
+#include "transport/world.h"
 
 namespace strata::memnode {
 
@@ -49,5 +50,9 @@ class OrderedTasks {
   bool running_ STRATA_GUARDED_BY(mutex_) = false;
   CondVar ended_;
 };
+
+// For tasks that never block: they run in the executor's thread, at once if they come from there.
+// To wake another thread for each would take longer than most of them. Not where a latch is held.
+[[nodiscard]] daemon::Offload run_in(transport::Executor* executor);
 
 }  // namespace strata::memnode

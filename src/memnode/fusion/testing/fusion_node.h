@@ -132,7 +132,6 @@ class TestStore final : public PageStore {
 class FusionNode {
  public:
   FusionNode() {
-    workers_ = std::make_unique<daemon::WorkerPool>(2, 1u << 20);
     blocking_ = std::make_unique<daemon::WorkerPool>(2, 1u << 20);
     options.time.authority.lease_us = 60'000'000;  // nobody loses it because the machine is busy
     options.time.authority.takeover_wait_us = 1'000;
@@ -176,9 +175,7 @@ class FusionNode {
       regions_->expose(name, region, access);
     };
     parts.withdraw = [this](const std::string& name) { regions_->withdraw(name); };
-    parts.offload = [this](daemon::WorkerPool::Task task) {
-      return workers_->run(std::move(task));
-    };
+    parts.offload = run_in(node_->world().executor);
     parts.offload_blocking = [this](daemon::WorkerPool::Task task) {
       return blocking_->run(std::move(task));
     };
@@ -200,7 +197,6 @@ class FusionNode {
     store.hold(false);
     end_service();
     server_.reset();
-    workers_->stop();
     blocking_->stop();
     regions_.reset();
     node_.reset();
@@ -228,7 +224,7 @@ class FusionNode {
 
  private:
   Folder folder_;
-  std::unique_ptr<daemon::WorkerPool> workers_, blocking_;
+  std::unique_ptr<daemon::WorkerPool> blocking_;
   std::unique_ptr<IoNode> node_;
   std::unique_ptr<transport::RpcServer> server_;
   std::unique_ptr<transport::RegionServer> regions_;
