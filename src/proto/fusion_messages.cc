@@ -382,17 +382,20 @@ std::string encode(const AskPagesRequest& request) {
   out.reserve(32 + request.asks.size() * kAskBytes);
   append_caller(&out, request.caller);
   append_list(&out, request.asks, append_ask);
+  append_u32(&out, request.wait_us);
   return out;
 }
 
 StatusOr<AskPagesRequest> decode_ask_pages(Bytes bytes) {
-  return decoded<AskPagesRequest>(bytes, error_invalid_argument("not a request for pages' locks"),
-                                  [](ByteReader* in, AskPagesRequest* out) {
-                                    return read_caller(in, &out->caller) &&
-                                           read_list(in, kFusionPagesMax, kAskBytes, &out->asks,
-                                                     read_ask) &&
-                                           !out->asks.empty();
-                                  });
+  return decoded<AskPagesRequest>(
+      bytes, error_invalid_argument("not a request for pages' locks"),
+      [](ByteReader* in, AskPagesRequest* out) {
+        if (!read_caller(in, &out->caller) ||
+            !read_list(in, kFusionPagesMax, kAskBytes, &out->asks, read_ask))
+          return false;
+        out->wait_us = in->u32();
+        return !out->asks.empty();
+      });
 }
 
 std::string encode(const AskPagesReply& reply) {

@@ -73,6 +73,7 @@ struct FusionCallerRequest {
 struct AskPagesRequest {
   PageCaller caller;
   std::vector<PageAsk> asks;
+  uint32_t wait_us = 0;  // for the first of them that is granted
 };
 struct AskPagesReply {
   std::vector<PageGrant> grants;

@@ -443,7 +443,7 @@ TEST_P(FusionMessages, OfWhoGoesOnAtANewMemoryNode) {
 
 TEST_P(FusionMessages, OfPages) {
   const PageCaller who = caller();
-  AskPagesRequest asks{who, {}};
+  AskPagesRequest asks{who, {}, static_cast<uint32_t>(rng_.next())};
   AskPagesReply granted;
   ReportPagesRequest reports{who, {}};
   TakePageSlotsReply slots;

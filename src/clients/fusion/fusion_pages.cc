@@ -209,13 +209,20 @@ void FusionPages::use(Epoch epoch, std::shared_ptr<transport::RemoteRegion> pool
 
 // --- page locks ---
 
-// Everybody's asks that are not sent yet, in one call: others' ride along.
-void FusionPages::ask() {
+// Everybody's asks that are not sent yet, in one call: others' ride along. `wanted`: the page that
+// the calling thread waits for, or null.
+void FusionPages::ask(const PageId* wanted) {
   const Epoch epoch = holds_.epoch();  // before: what comes late is an earlier memory node's
   const std::vector<proto::PageAsk> asks = holds_.take_asks();
   if (asks.empty()) return;
+  const bool own = wanted != nullptr &&  // FH12
+                   std::any_of(asks.begin(), asks.end(),
+                               [wanted](const proto::PageAsk& ask) { return ask.page == *wanted; });
+  const bool waits =
+      own && asking_.fetch_add(1, std::memory_order_relaxed) < options_.ask_waits_max;
   const InterruptScope carried_through(nullptr);
-  const auto grants = service_->ask(asks);
+  const auto grants = service_->ask(asks, waits ? options_.ask_wait_us : 0);
+  if (own) asking_.fetch_sub(1, std::memory_order_relaxed);
   // Those without an answer are asked again after a while (PageHolds::repeat()).
   if (!grants.ok()) return heard(grants.status());
   for (const proto::PageGrant& grant : *grants) holds_.granted(grant, epoch);
@@ -235,7 +242,7 @@ Status FusionPages::wait_for_lease() const {
 Status FusionPages::acquire(PageId id, LatchMode mode, Llsn* newest) {
   Sleeping request(id, mode_of(mode));
   if (!holds_.acquire(&request, monotonic_us())) {
-    ask();
+    ask(&id);
     if (!request.wait(options_.wait_us_max)) {
       if (holds_.cancel(&request)) {
         if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
@@ -305,7 +312,7 @@ void FusionPages::work() {
     const std::vector<PageReport> not_held = holds_.take_not_held();
     // One that is lost is asked for again.
     if (!not_held.empty()) heard(service_->report(not_held, pool_now()->epoch));
-    ask();
+    ask(nullptr);
     report_given_up();
     if (pool != nullptr) give_up(pool);
     MutexLock lock(mutex_);
@@ -352,7 +359,7 @@ void FusionPages::report_given_up() {
   heard(status);
   if (!status.ok()) return;  // and again, with the next look
   for (const PageId page : std::exchange(given_up_, {})) holds_.given_up(page, monotonic_us());
-  ask();
+  ask(nullptr);
 }
 
 // --- pages ---

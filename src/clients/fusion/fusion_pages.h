@@ -19,6 +19,9 @@
 //         begun with the old pool meanwhile fails, and what it wanted to put stays changed. A page
 //         that only the old pool had is read from storage, once its log is redone there: that is
 //         waited for.
+//   FH12  A thread whose own page is among those that it asks for waits for a grant in that call,
+//        for a moment, unless many do: the grant then wakes this thread, and none that hears
+//        events. Who asks for others only does not wait: its own page may come meanwhile.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what
 //        storage has; storage has all of it then (FU16).
 #pragma once
@@ -48,8 +51,10 @@ namespace strata::clients {
 class PageService {
  public:
   virtual ~PageService() = default;
-  // What can be granted at once; the rest comes by FusionPages::granted().
-  virtual StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) = 0;
+  // What can be granted at once, or, if that is nothing, the first that is within that time; the
+  // rest comes by FusionPages::granted().
+  virtual StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks,
+                                                      uint64_t wait_us) = 0;
   // `epoch`: what is said is of that one's pool; under another one nothing is done (fenced,
   // withdrawn).
   virtual Status report(const std::vector<proto::PageReport>& reports, Epoch epoch) = 0;
@@ -77,6 +82,10 @@ struct FusionPagesOptions {
   uint64_t slot_call_us = 500'000;  // of that in one call; then it is looked at the lease again
   uint64_t look_us = 50'000;        // how often it is looked for what was not answered
   uint32_t slots_at_once = 64;
+  // FH12. For a grant, in the call that asks for it: a statement that is killed waits as long. So
+  // many threads do, each with a connection of its own.
+  uint64_t ask_wait_us = 50'000;
+  uint32_t ask_waits_max = 32;
 };
 
 struct FusionPagesCounters {
@@ -144,7 +153,7 @@ class FusionPages final : public PageLock {
   static PoolRef make_pool(Epoch epoch, std::shared_ptr<transport::RemoteRegion> region);
   PoolRef pool_now() const;
 
-  void ask();
+  void ask(const PageId* wanted);
   void work();  // its thread
   void give_up(BufferPool* pool);
   void report_given_up();
@@ -183,6 +192,7 @@ class FusionPages final : public PageLock {
   bool surrendering_ STRATA_GUARDED_BY(mutex_) = false;  // pages of pool_, at the moment
   BufferPool* pool_ STRATA_GUARDED_BY(mutex_) = nullptr;
   std::atomic<bool> adoption_ended_{false};  // set by serve()
+  std::atomic<uint32_t> asking_{0};          // threads that wait for grants in their calls
   std::vector<PageId> given_up_;             // the thread's: their reports are not answered yet
   FusionPagesCounters counters_;
   PageHolds holds_;

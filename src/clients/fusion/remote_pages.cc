@@ -16,12 +16,16 @@ constexpr uint64_t kPauseUs = 20'000;
 }  // namespace
 
 // FC21
-StatusOr<std::vector<proto::PageGrant>> RemotePages::ask(const std::vector<proto::PageAsk>& asks) {
+StatusOr<std::vector<proto::PageGrant>> RemotePages::ask(const std::vector<proto::PageAsk>& asks,
+                                                         uint64_t wait_us) {
   std::vector<proto::PageGrant> grants;
   for (size_t from = 0; from < asks.size(); from += proto::kFusionPagesMax) {
+    const bool all = asks.size() <= proto::kFusionPagesMax;
+    const uint64_t may_wait_us = all ? wait_us : 0;
     const proto::AskPagesRequest request{calls_->caller(),
-                                         part_of(asks, from, proto::kFusionPagesMax)};
-    const auto bytes = calls_->call(proto::kAskPages, proto::encode(request));
+                                         part_of(asks, from, proto::kFusionPagesMax),
+                                         static_cast<uint32_t>(may_wait_us)};
+    const auto bytes = calls_->call(proto::kAskPages, proto::encode(request), may_wait_us);
     auto reply = bytes.ok() ? proto::decode_ask_pages_reply(*bytes) : bytes.status();
     if (!reply.ok()) {
       if (from != 0 && !is_fenced(reply.status())) break;

@@ -28,7 +28,8 @@ class RemotePages final : public PageService {
   explicit RemotePages(RemoteCalls* calls, const RemotePagesOptions& options = {})
       : calls_(calls), options_(options) {}
 
-  StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) override;
+  StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks,
+                                              uint64_t wait_us) override;
   Status report(const std::vector<proto::PageReport>& reports, Epoch epoch) override;
   StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted, uint64_t wait_us,
                                              Epoch epoch) override;

@@ -355,6 +355,7 @@ void FusionService::end_waits(Server* server, const Status& why) {
     (*std::exchange(server->events, std::nullopt))->fail(why, epoch_.value);
   if (server->lock_events.has_value())
     (*std::exchange(server->lock_events, std::nullopt))->fail(why, epoch_.value);
+  for (const AskWait& wait : std::exchange(server->ask_waits, {})) wait.to->fail(why, epoch_.value);
   server->grants.clear();
   server->give_ups.clear();
   for (auto at = write_backs_.begin(); at != write_backs_.end();) {
@@ -380,6 +381,7 @@ void FusionService::expire_waits() {
     if (server.events.has_value() && now_us_ >= server.events_until_us) answer_events(&server);
     if (server.lock_events.has_value() && now_us_ >= server.lock_events_until_us)
       answer_lock_events(&server);
+    expire_asks(&server);
     for (auto at = server.asked.begin(); at != server.asked.end();) {
       if (now_us_ < at->second.until_us) {
         ++at;

@@ -40,6 +40,10 @@
 //         report or question is answered (peer_down: they are repeated). The more so if this one
 //         dies meanwhile: its successor begins in the same way. Who was fenced before, and whose
 //         place nobody has settled yet, may have had names exclusively, too: they are lost (NL9).
+//   FV12  An ask that waits is answered with the first of its grants, which nobody hears of
+//        otherwise: whoever needs the page is woken, and nobody else. So many of a server wait at
+//        most; of the others, of those that waited long enough, and of further grants it hears as
+//        of any event.
 //
 // A service that does not recover begins under an authority record of a predecessor only once
 // storage has everything that the streams of that one's servers hold, or makes pages from the log:
@@ -200,6 +204,11 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
     NodeId asker;
     uint64_t until_us = 0;
   };
+  struct AskWait {
+    To to;
+    std::vector<uint64_t> asks;  // their numbers
+    uint64_t until_us = 0;
+  };
   // A life of a server, from when it wants to join until it is forgotten.
   struct Server {
     NodeId id;
@@ -223,6 +232,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
     std::optional<To> lock_events;
     proto::LockBatch lock_poll;
     uint64_t lock_events_until_us = 0;
+    std::vector<AskWait> ask_waits;  // FV12
     std::deque<proto::PageGrant> grants;
     std::deque<proto::PageGiveUp> give_ups;
     std::deque<proto::OwnerQuestion> questions;
@@ -328,6 +338,8 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void forget_space(const proto::ForgetSpacePagesRequest& request, const To& to);
   void events(const proto::FusionEventsRequest& request, const To& to);
   void say_pages(NodeId self, std::vector<proto::PageGrant>* granted);
+  bool answer_ask(Server* server, proto::PageGrant* grant);
+  void expire_asks(Server* server);
   void tell(Server* server);
   void answer_events(Server* server);
   void start_writes();

@@ -18,6 +18,7 @@ using internal::wait_of;
 namespace {
 constexpr size_t kWriteBacksMax = 4096;
 constexpr size_t kSlotWaitsMax = 1024;
+constexpr size_t kAskWaitsMax = 256;  // of a server
 }  // namespace
 
 // --- pages ---
@@ -31,7 +32,36 @@ void FusionService::ask(const proto::AskPagesRequest& request, const To& to) {
   if (server == nullptr || refused(pages_.ask(request.caller, request.asks, now_us_), to)) return;
   proto::AskPagesReply reply;
   say_pages(server->id, &reply.grants);
+  const bool waits = reply.grants.empty() && request.wait_us != 0;
+  if (!waits || server->ask_waits.size() >= kAskWaitsMax)
+    return to->reply(proto::encode(reply), epoch_.value);
+  AskWait wait{to, {}, now_us_ + wait_of(request.wait_us)};  // FV12
+  for (const proto::PageAsk& one : request.asks) wait.asks.push_back(one.ask);
+  server->ask_waits.push_back(std::move(wait));
+}
+
+// FV12. False: nobody waits for it.
+bool FusionService::answer_ask(Server* server, proto::PageGrant* grant) {
+  const auto waits_for = [grant](const AskWait& wait) {
+    return std::find(wait.asks.begin(), wait.asks.end(), grant->ask) != wait.asks.end();
+  };
+  const auto found = std::find_if(server->ask_waits.begin(), server->ask_waits.end(), waits_for);
+  if (found == server->ask_waits.end()) return false;
+  const To to = std::move(found->to);
+  server->ask_waits.erase(found);
+  proto::AskPagesReply reply;
+  reply.grants.push_back(std::move(*grant));
+  count(&counters_.pages_told);
   to->reply(proto::encode(reply), epoch_.value);
+  return true;
+}
+
+void FusionService::expire_asks(Server* server) {
+  std::erase_if(server->ask_waits, [this](const AskWait& wait) {
+    if (now_us_ < wait.until_us) return false;
+    wait.to->reply(proto::encode(proto::AskPagesReply{}), epoch_.value);
+    return true;
+  });
 }
 
 void FusionService::report_pages(Bytes payload, const To& to) {
@@ -182,6 +212,7 @@ void FusionService::say_pages(NodeId self, std::vector<proto::PageGrant>* grante
     }
     Server* const server = find(out.server);
     if (server == nullptr || server->life != out.life || server->fenced) continue;
+    if (grant != nullptr && answer_ask(server, grant)) continue;
     if (server->grants.size() + server->give_ups.size() >= options_.said_max) {
       count(&counters_.pages_untold);
       continue;

@@ -49,8 +49,9 @@ class AlwaysValid final : public clients::LeaseCheck {
 class Calls final : public PageService {
  public:
   Calls(PagesNode* node, const proto::PageCaller& caller) : server_(node, caller) {}
-  StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) override {
-    return server_.ask(asks);
+  StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks,
+                                              uint64_t wait_us) override {
+    return server_.ask(asks, wait_us);
   }
   Status report(const std::vector<proto::PageReport>& reports, Epoch epoch) override {
     const bool gives_up = std::any_of(reports.begin(), reports.end(),

@@ -51,7 +51,8 @@ class PagesNode {
   class Server final : public PageService {
    public:
     Server(PagesNode* node, const proto::PageCaller& caller) : node_(node), caller_(caller) {}
-    StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) override {
+    StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks,
+                                                uint64_t /*wait_us*/) override {
       std::vector<proto::PageGrant> granted;
       STRATA_RETURN_IF_ERROR(
           node_->call([&](Pages* pages) { return pages->ask(caller_, asks, monotonic_us()); },

@@ -305,10 +305,11 @@ class WireServer {
     return call(proto::kFusionLeave, proto::encode(proto::FusionCallerRequest{caller})).status();
   }
   StatusOr<std::vector<proto::PageGrant>> ask(PageId page, proto::PageMode mode, uint64_t ask,
-                                              bool redo = false) {
-    STRATA_ASSIGN_OR_RETURN(const std::string bytes,
-                            call(proto::kAskPages, proto::encode(proto::AskPagesRequest{
-                                                       caller, {{page, mode, ask, redo}}})));
+                                              bool redo = false, uint32_t wait_us = 0) {
+    STRATA_ASSIGN_OR_RETURN(
+        const std::string bytes,
+        call(proto::kAskPages,
+             proto::encode(proto::AskPagesRequest{caller, {{page, mode, ask, redo}}, wait_us})));
     STRATA_ASSIGN_OR_RETURN(proto::AskPagesReply reply, proto::decode_ask_pages_reply(bytes));
     return std::move(reply.grants);
   }
