@@ -105,6 +105,7 @@ struct FusionServiceCounters {
   std::atomic<uint64_t> bad_requests{0}, too_many_requests{0};
   std::atomic<uint64_t> renewals{0}, appends{0}, appends_failed{0};
   std::atomic<uint64_t> pages_told{0}, pages_untold{0};  // FV6
+  std::atomic<uint64_t> asks_waiting{0};                 // FV12: so many ever did
   std::atomic<uint64_t> questions{0}, answers{0}, answers_late{0};
   std::atomic<uint64_t> pages_written{0}, writes_failed{0}, slots_damaged{0};
 };

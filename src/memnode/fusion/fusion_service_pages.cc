@@ -38,6 +38,7 @@ void FusionService::ask(const proto::AskPagesRequest& request, const To& to) {
   AskWait wait{to, {}, now_us_ + wait_of(request.wait_us)};  // FV12
   for (const proto::PageAsk& one : request.asks) wait.asks.push_back(one.ask);
   server->ask_waits.push_back(std::move(wait));
+  count(&counters_.asks_waiting);
 }
 
 // FV12. False: nobody waits for it.

@@ -418,6 +418,46 @@ TEST_F(FusionServiceTest, APageGoesFromServerToServerAndToStorage) {
   EXPECT_EQ(node_.store.llsn_of(kPage), 70u);
 }
 
+TEST_F(FusionServiceTest, WhoAsksMayWaitForItsGrantInThatCall) {  // FV12
+  node_.start();
+  WireServer a = joined(1, 77);
+  WireServer b = joined(2, 78);
+  const auto first = a.ask(kPage, PageMode::kExclusive, 1, false, kLongUs);
+  ASSERT_EQ(first->size(), 1u) << "nobody has it: that is said at once";
+  EXPECT_TRUE(b.ask(kPage, PageMode::kShared, 4, false, 20'000)->empty()) << "not within its time";
+  std::thread waits([&] {
+    WireServer same = b;
+    const auto granted = same.ask(kPage, PageMode::kShared, 4, false, kLongUs);
+    ASSERT_TRUE(granted.ok() && granted->size() == 1) << granted.status();
+    EXPECT_EQ(granted->front().ask, 4u);
+    EXPECT_EQ(same.get(granted->front().slot), fusion_page(kPage, 70));
+  });
+  ASSERT_EQ(wait_events(&a).give_ups.size(), 1u);
+  // The one that waits has come in: it was asked for again.
+  EXPECT_TRUE(wait_until([&] { return node_.counters().asks_waiting.load() == 2; }));
+  ASSERT_TRUE(a.report({version(&a, first->front(), 70, 1, true)}).ok());
+  waits.join();
+  EXPECT_TRUE(b.events(20'000)->grants.empty()) << "and nobody else hears of it";
+}
+
+TEST_F(FusionServiceTest, WhoIsFencedWaitsForNoGrant) {  // FV12, FV5
+  node_.start();
+  WireServer a = joined(1, 77);
+  WireServer b = joined(2, 78);
+  ASSERT_EQ(a.ask(kPage, PageMode::kExclusive, 1)->size(), 1u);
+  std::thread wait(
+      [&] { EXPECT_TRUE(is_fenced(b.ask(kPage, PageMode::kShared, 4, false, kLongUs).status())); });
+  EXPECT_TRUE(wait_until([&] { return node_.counters().asks_waiting.load() == 1; }));
+  node_.service()->fence(NodeId{2});
+  wait.join();
+  std::thread other([&] {
+    EXPECT_TRUE(is_withdrawn(a.ask(kPage, PageMode::kShared, 2, false, kLongUs).status()));
+  });
+  EXPECT_TRUE(wait_until([&] { return node_.counters().asks_waiting.load() == 2; }));
+  node_.end_service();
+  other.join();
+}
+
 TEST_F(FusionServiceTest, AGrantThatIsLostIsToldAgainWhenItIsAskedForAgain) {  // FV6
   node_.options.said_max = 0;
   node_.start();

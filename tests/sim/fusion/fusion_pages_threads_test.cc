@@ -51,6 +51,7 @@ class Calls final : public PageService {
   Calls(PagesNode* node, const proto::PageCaller& caller) : server_(node, caller) {}
   StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks,
                                               uint64_t wait_us) override {
+    if (wait_us != 0) ++waiting_asks;
     return server_.ask(asks, wait_us);
   }
   Status report(const std::vector<proto::PageReport>& reports, Epoch epoch) override {
@@ -73,6 +74,7 @@ class Calls final : public PageService {
 
   std::atomic<bool> loses_give_ups{false};
   std::atomic<uint64_t> lost{0};
+  std::atomic<uint64_t> waiting_asks{0};
 
  private:
   PagesNode::Server server_;
@@ -80,7 +82,8 @@ class Calls final : public PageService {
 
 struct Server {
   Server(PagesNode* node, uint8_t number, transport::Region* pool_region, PageSource* storage,
-         uint64_t slot_us_max = 60'000'000)
+         uint64_t slot_us_max = 60'000'000, uint64_t ask_wait_us = 50'000,
+         uint32_t ask_waits_max = 32)
       : id(number),
         service(node, proto::PageCaller{id, number, kEpoch}),
         log(std::make_unique<Log>(LogOptions{.buffer_bytes = 1u << 20}, &sink, Lsn{4096}, 0)) {
@@ -89,6 +92,8 @@ struct Server {
     options.look_us = 5'000;
     options.slots_at_once = 8;
     options.slot_us_max = slot_us_max;
+    options.ask_wait_us = ask_wait_us;
+    options.ask_waits_max = ask_waits_max;
     pages = std::make_unique<FusionPages>(
         options, kEpoch, &lease, &service,
         std::make_shared<clients::testing::MemoryRegion>(pool_region->data(), pool_region->bytes()),
@@ -176,6 +181,50 @@ TEST(FusionPagesWaits, ACheckpointWaitsForWhatIsGivenUpAndNotReported) {
     server->pages->serve(nullptr);
     server->pool.reset();
     node.ended(server->id, server->id.value, false);
+  }
+  node.stop();
+}
+
+// FH12: who waits for a page that another server has gets it as the answer of its own call; with no
+// room for calls that wait, or after a wait that was too short, by an event.
+TEST(FusionPagesWaits, AGrantComesInTheCallThatAsksForIt) {
+  MemoryPageSource storage;
+  fill_storage(&storage);
+  fusion::PagesOptions options;
+  options.slots = 64;
+  auto made = transport::Region::create_in_memory(uint64_t{options.slots} * kPageBytes, 1);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::shared_ptr<transport::Region> region = *std::move(made);
+  PagesNode node(options, kEpoch, region);
+  struct Case {
+    uint64_t wait_us;
+    uint32_t waits_max;
+    bool in_its_call;
+  };
+  uint8_t number = 0;
+  for (const Case one :
+       {Case{60'000'000, 32, true}, Case{60'000'000, 0, false}, Case{1, 32, false}}) {
+    Server first(&node, ++number, region.get(), &storage);
+    Server second(&node, ++number, region.get(), &storage, 60'000'000, one.wait_us, one.waits_max);
+    const PageId page{kSpace, number};
+    first.change(page);
+    const uint64_t before = node.grants_in_calls();
+    {
+      auto guard = first.pool->fix(page, LatchMode::kShared);  // it is not given up yet
+      ASSERT_TRUE(guard.ok()) << guard.status();
+      std::thread writer([&] { second.change(page); });
+      EXPECT_TRUE(wait_until([&] { return first.pages->holds().counters().asked_back != 0; }));
+      EXPECT_TRUE(one.in_its_call || wait_until([&] { return node.calls_that_wait() == 0; }));
+      guard->release();
+      writer.join();
+    }
+    EXPECT_EQ(second.service.waiting_asks.load() != 0, one.waits_max != 0);
+    EXPECT_EQ(node.grants_in_calls() - before, one.in_its_call ? 1u : 0u);
+    for (Server* const server : {&first, &second}) {
+      server->pages->serve(nullptr);
+      server->pool.reset();
+      node.ended(server->id, server->id.value, false);
+    }
   }
   node.stop();
 }

@@ -5,14 +5,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -52,11 +55,16 @@ class PagesNode {
    public:
     Server(PagesNode* node, const proto::PageCaller& caller) : node_(node), caller_(caller) {}
     StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks,
-                                                uint64_t /*wait_us*/) override {
+                                                uint64_t wait_us) override {
+      AskWait wait{caller_.server, &asks, {}};
+      if (wait_us != 0) node_->begin_wait(&wait);
       std::vector<proto::PageGrant> granted;
-      STRATA_RETURN_IF_ERROR(
+      const Status status =
           node_->call([&](Pages* pages) { return pages->ask(caller_, asks, monotonic_us()); },
-                      caller_.server, &granted));
+                      caller_.server, &granted);
+      if (wait_us != 0) node_->end_wait(&wait, status.ok() && granted.empty() ? wait_us : 0);
+      if (wait.got.has_value()) granted.push_back(*wait.got);
+      STRATA_RETURN_IF_ERROR(status);
       return granted;
     }
     Status report(const std::vector<proto::PageReport>& reports, Epoch) override {
@@ -127,6 +135,15 @@ class PagesNode {
     std::unique_lock lock(mutex_);
     said_.wait(lock, [&] { return client->saying == 0; });
   }
+  // How many were the answers of calls that waited for them.
+  uint64_t grants_in_calls() {
+    const std::lock_guard lock(mutex_);
+    return grants_in_calls_;
+  }
+  size_t calls_that_wait() {
+    const std::lock_guard lock(mutex_);
+    return waits_.size();
+  }
   void stop() {
     {
       const std::lock_guard lock(mutex_);
@@ -146,6 +163,35 @@ class PagesNode {
     FusionPages* const pages;
     uint32_t saying = 0;  // threads that say something to it; under mutex_
   };
+  // A call that waits for the first grant of its asks, which nobody is told otherwise.
+  struct AskWait {
+    const NodeId server;
+    const std::vector<proto::PageAsk>* const asks;
+    std::optional<proto::PageGrant> got;  // under mutex_ while it is registered
+  };
+  void begin_wait(AskWait* wait) {
+    const std::lock_guard lock(mutex_);
+    waits_.push_back(wait);
+  }
+  void end_wait(AskWait* wait, uint64_t wait_us) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(wait_us);
+    std::unique_lock lock(mutex_);
+    granted_.wait_until(lock, end, [wait] { return wait->got.has_value(); });
+    waits_.remove(wait);
+  }
+  // Under mutex_.
+  bool answer_wait(NodeId server, const proto::PageGrant& grant) {
+    for (AskWait* const wait : waits_) {
+      const bool is_its = std::any_of(wait->asks->begin(), wait->asks->end(),
+                                      [&](const proto::PageAsk& a) { return a.ask == grant.ask; });
+      if (wait->server != server || wait->got.has_value() || !is_its) continue;
+      wait->got = grant;
+      ++grants_in_calls_;
+      granted_.notify_all();
+      return true;
+    }
+    return false;
+  }
   // Says what there is to say. Grants to `self` go to *granted instead.
   Status call(const std::function<Status(Pages*)>& action, NodeId self = {},
               std::vector<proto::PageGrant>* granted = nullptr) {
@@ -160,6 +206,7 @@ class PagesNode {
       }
       const auto it = clients_.find(one.server.value);
       if (it == clients_.end() || it->second->life != one.life) continue;
+      if (grant != nullptr && answer_wait(one.server, *grant)) continue;
       const std::shared_ptr<Client> client = it->second;
       ++client->saying;
       lock.unlock();
@@ -235,6 +282,9 @@ class PagesNode {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable said_;
+  std::condition_variable granted_;
+  uint64_t grants_in_calls_ = 0;                        // under mutex_
+  std::list<AskWait*> waits_;                           // under mutex_
   Pages pages_;                                         // under mutex_
   std::map<uint8_t, std::shared_ptr<Client>> clients_;  // under mutex_
   PageSource* storage_ = nullptr;                       // under mutex_
