@@ -7,6 +7,7 @@
 //        the authority (FU1, FU2) changes nothing, is refused, and is counted.
 //   FV2  The state machines are used by one thread at a time, in the order in which calls came
 //        (OrderedTasks). No task blocks: what does (memory, storage) runs elsewhere and comes back.
+//        So they may run in the thread that calls come in with.
 //   FV3  Regions are this epoch's own, with names that nobody can guess (FT6): the clock's words,
 //        the pool's slots, and for each life of a server a table of its transactions. A table's
 //        name goes when its server is released.
