@@ -42,9 +42,9 @@
 //         dies meanwhile: its successor begins in the same way. Who was fenced before, and whose
 //         place nobody has settled yet, may have had names exclusively, too: they are lost (NL9).
 //   FV12  An ask that waits is answered with the first of its grants, which nobody hears of
-//        otherwise: whoever needs the page is woken, and nobody else. So many of a server wait at
-//        most; of the others, of those that waited long enough, and of further grants it hears as
-//        of any event.
+//        otherwise: whoever needs the page is woken, and nobody else. One that comes again ends the
+//        one before. So many of a server wait at most; of the others, of those that waited long
+//        enough, and of further grants it hears as of any event.
 //
 // A service that does not recover begins under an authority record of a predecessor only once
 // storage has everything that the streams of that one's servers hold, or makes pages from the log:
@@ -340,6 +340,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void forget_space(const proto::ForgetSpacePagesRequest& request, const To& to);
   void events(const proto::FusionEventsRequest& request, const To& to);
   void say_pages(NodeId self, std::vector<proto::PageGrant>* granted);
+  void end_same_asks(Server* server, uint64_t ask);
   bool answer_ask(Server* server, proto::PageGrant* grant);
   void expire_asks(Server* server);
   void tell(Server* server);

@@ -18,7 +18,8 @@ using internal::wait_of;
 namespace {
 constexpr size_t kWriteBacksMax = 4096;
 constexpr size_t kSlotWaitsMax = 1024;
-constexpr size_t kAskWaitsMax = 256;  // of a server
+constexpr size_t kAskWaitsMax = 256;    // calls of a server
+constexpr size_t kAsksWaitingMax = 64;  // asks of one call
 }  // namespace
 
 // --- pages ---
@@ -32,13 +33,23 @@ void FusionService::ask(const proto::AskPagesRequest& request, const To& to) {
   if (server == nullptr || refused(pages_.ask(request.caller, request.asks, now_us_), to)) return;
   proto::AskPagesReply reply;
   say_pages(server->id, &reply.grants);
+  end_same_asks(server, request.asks.front().ask);
   const bool waits = reply.grants.empty() && request.wait_us != 0;
-  if (!waits || server->ask_waits.size() >= kAskWaitsMax)
+  if (!waits || request.asks.size() > kAsksWaitingMax || server->ask_waits.size() >= kAskWaitsMax)
     return to->reply(proto::encode(reply), epoch_.value);
   AskWait wait{to, {}, now_us_ + wait_of(request.wait_us)};  // FV12
   for (const proto::PageAsk& one : request.asks) wait.asks.push_back(one.ask);
   server->ask_waits.push_back(std::move(wait));
   count(&counters_.asks_waiting);
+}
+
+// FV12. Whoever says an ask again does not listen to the answer of the first one any more.
+void FusionService::end_same_asks(Server* server, uint64_t ask) {
+  std::erase_if(server->ask_waits, [this, ask](const AskWait& wait) {
+    if (wait.asks.front() != ask) return false;
+    wait.to->reply(proto::encode(proto::AskPagesReply{}), epoch_.value);
+    return true;
+  });
 }
 
 // FV12. False: nobody waits for it.

@@ -440,6 +440,29 @@ TEST_F(FusionServiceTest, WhoAsksMayWaitForItsGrantInThatCall) {  // FV12
   EXPECT_TRUE(b.events(20'000)->grants.empty()) << "and nobody else hears of it";
 }
 
+TEST_F(FusionServiceTest, AnAskThatComesAgainGetsTheGrantInThePlaceOfTheFirstOne) {  // FV12
+  node_.start();
+  WireServer a = joined(1, 77);
+  WireServer b = joined(2, 78);
+  const auto first = a.ask(kPage, PageMode::kExclusive, 1);
+  ASSERT_EQ(first->size(), 1u);
+  std::thread before([&] {
+    WireServer same = b;
+    const auto granted = same.ask(kPage, PageMode::kShared, 4, false, kLongUs);
+    EXPECT_TRUE(granted.ok() && granted->empty()) << granted.status();
+  });
+  EXPECT_TRUE(wait_until([&] { return node_.counters().asks_waiting.load() == 1; }));
+  std::thread again([&] {
+    WireServer same = b;
+    const auto granted = same.ask(kPage, PageMode::kShared, 4, false, kLongUs);
+    EXPECT_TRUE(granted.ok() && granted->size() == 1) << granted.status();
+  });
+  before.join();
+  EXPECT_TRUE(wait_until([&] { return node_.counters().asks_waiting.load() == 2; }));
+  ASSERT_TRUE(a.report({{kPage, first->front().number, true}}).ok());
+  again.join();
+}
+
 TEST_F(FusionServiceTest, WhoIsFencedWaitsForNoGrant) {  // FV12, FV5
   node_.start();
   WireServer a = joined(1, 77);
