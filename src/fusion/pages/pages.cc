@@ -305,10 +305,9 @@ void Pages::report_one(NodeId server, const PageReport& report, uint64_t now_us)
     else
       entry.holders[at] = dead_holder(holder->redo_of);  // FP3
   }
-  if (!entry.firsts.empty() && !entry.queued && !entry.writing) {
-    entry.queued = true;
-    to_write_.push_back(report.page);
-  }
+  heard_us_ = now_us;
+  if (!entry.firsts.empty() && !entry.queued && !entry.writing)
+    queue_to_write(report.page, &entry, now_us);
   settle(report.page, &entry, now_us);
 }
 
@@ -534,10 +533,16 @@ void Pages::clear_firsts(Firsts* firsts) {
   firsts->clear();
 }
 
-std::vector<Pages::Write> Pages::begin_writes(uint32_t pages_max) {
+void Pages::queue_to_write(PageId page, Entry* entry, uint64_t since_us) {
+  entry->queued = true;
+  to_write_.push_back({page, since_us});
+}
+
+std::vector<Pages::Write> Pages::begin_writes(uint32_t pages_max, uint64_t dirty_before_us) {
   std::vector<Write> writes;
-  while (writes.size() < pages_max && !to_write_.empty()) {
-    const PageId page = to_write_.front();
+  while (writes.size() < pages_max && !to_write_.empty() &&
+         to_write_.front().since_us <= dirty_before_us) {
+    const PageId page = to_write_.front().page;
     to_write_.pop_front();
     const auto it = entries_.find(page);
     if (it == entries_.end() || !it->second.queued) continue;  // its space is gone
@@ -570,8 +575,7 @@ void Pages::write_ended(const Write& write, bool synced) {
   if (!is_dirty(entry)) {
     if (was_dirty) --dirty_pages_;
   } else if (!entry.queued) {
-    entry.queued = true;
-    to_write_.push_back(write.page);
+    queue_to_write(write.page, &entry, heard_us_);
   }
   update_lists(write.page, &entry);
 }

@@ -146,7 +146,8 @@ class Pages {
   void tick(uint64_t now_us);
 
   // --- to storage (FU17); nothing where storage replays ---
-  std::vector<Write> begin_writes(uint32_t pages_max);
+  // Of those that became dirty before that, the first ones.
+  std::vector<Write> begin_writes(uint32_t pages_max, uint64_t dirty_before_us = UINT64_MAX);
   // `synced`: the version, or a newer one, is durable in storage.
   void write_ended(const Write& write, bool synced);
   // Lsn{UINT64_MAX}: none of it is missing in storage.
@@ -259,7 +260,13 @@ class Pages {
   std::vector<proto::PageFloor> floors_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
-  std::deque<PageId> to_write_;
+  struct ToWrite {
+    PageId page;
+    uint64_t since_us = 0;
+  };
+  void queue_to_write(PageId page, Entry* entry, uint64_t since_us);
+  std::deque<ToWrite> to_write_;  // in the order of since_us, but for writes that have failed
+  uint64_t heard_us_ = 0;         // when somebody said something last
   std::map<uint32_t, std::multiset<uint64_t>> firsts_;  // stream -> of all entries
   uint64_t dirty_pages_ = 0;
   uint64_t last_number_ = 0;

@@ -45,6 +45,8 @@
 //        otherwise: whoever needs the page is woken, and nobody else. One that comes again ends the
 //        one before. So many of a server wait at most; of the others, of those that waited long
 //        enough, and of further grants it hears as of any event.
+//   FV13  A page that goes from server to server is written to storage once for all that happens
+//        within write_age_us, unless a checkpoint or whoever needs a slot waits for it.
 //
 // A service that does not recover begins under an authority record of a predecessor only once
 // storage has everything that the streams of that one's servers hold, or makes pages from the log:
@@ -93,6 +95,7 @@ struct FusionServiceOptions {
   uint64_t slot_wait_us = 10'000'000;   // FV7; connections that are silent for less long are dead
   uint64_t write_pause_us = 10'000;     // between batches to storage that nobody waits for
   uint64_t write_again_us = 200'000;    // after one that failed
+  uint64_t write_age_us = 1'000'000;    // FV13; since a page has become dirty
   size_t said_max = 1u << 16;           // pages to be told to one server (FV6)
   size_t questions_max = 1024;          // to one server, not answered yet
   std::function<uint64_t()> now_us;     // goes on while the machine sleeps; null: CLOCK_BOOTTIME

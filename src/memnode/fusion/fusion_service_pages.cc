@@ -291,7 +291,9 @@ void FusionService::start_writes() {
                       pages_.free_slots() < options_.pages.slots / 8;
   if (now_us_ < write_at_us_ && (write_failed_ || !wanted)) return;
   constexpr uint32_t kWriteBatch = 64;
-  std::vector<fusion::Pages::Write> writes = pages_.begin_writes(kWriteBatch);
+  const bool all = wanted || now_us_ < options_.write_age_us;
+  std::vector<fusion::Pages::Write> writes =
+      pages_.begin_writes(kWriteBatch, all ? UINT64_MAX : now_us_ - options_.write_age_us);
   if (writes.empty()) return;
   writing_ = true;
   const bool runs = run_blocking([this, writes] {
