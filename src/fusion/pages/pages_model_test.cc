@@ -341,7 +341,8 @@ class Model {
       pages_->write_ended(write, ok);
       return;
     }
-    for (const Pages::Write& write : pages_->begin_writes(1)) writes_.push_back(write);
+    const uint64_t before = rng_.one_in(2) ? UINT64_MAX : now_ - std::min<uint64_t>(now_, 20);
+    for (const Pages::Write& write : pages_->begin_writes(1, before)) writes_.push_back(write);
   }
 
   void check() {

@@ -38,7 +38,7 @@ class PagesTest : public ::testing::Test {
   }
   Status say(NodeId server, const PageReport& report) {
     const PageReport reports[] = {report};
-    return pages_->report(caller(server), reports, 0);
+    return pages_->report(caller(server), reports, now_us_);
   }
   void give_up(NodeId server, PageId page, uint64_t number) {
     ASSERT_TRUE(say(server, {.page = page, .number = number, .gives_up = true}).ok());
@@ -85,7 +85,7 @@ class PagesTest : public ::testing::Test {
     pages_->release_fenced(server);
   }
 
-  uint64_t requests_ = 0;
+  uint64_t requests_ = 0, now_us_ = 0;
   std::optional<Pages> pages_;
 };
 
@@ -277,6 +277,27 @@ TEST_F(PagesTest, EntriesGoWhenStorageHasThemAndRaiseTheFloor) {  // FU16
   EXPECT_EQ(b.floor.llsn, Llsn{70});
   ASSERT_EQ(b.floor.scanned_to.size(), 1u);
   EXPECT_EQ(b.floor.scanned_to[0], (proto::StreamPosition{StreamId{1}, Lsn{705}}));
+}
+
+TEST_F(PagesTest, WhatBecameDirtyLaterIsNotWrittenYet) {  // FU17, FV13
+  begin({.slots = 8});
+  const PageGrant a = take(kA, kP, kX, 1);
+  const PageGrant b = take(kA, kQ, kX, 2);
+  now_us_ = 1000;
+  ASSERT_TRUE(say(kA, version(kP, a.number, 70, slot(kA), kA, false)).ok());
+  now_us_ = 2000;
+  ASSERT_TRUE(say(kA, version(kQ, b.number, 71, slot(kA), kA, false)).ok());
+  ASSERT_TRUE(say(kA, version(kP, a.number, 80, slot(kA), kA, false)).ok());
+  EXPECT_TRUE(pages_->begin_writes(10, 999).empty());
+  const auto first = pages_->begin_writes(10, 1000);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].page, kP);
+  EXPECT_EQ(first[0].llsn, Llsn{80}) << "the newest of its versions, once";
+  now_us_ = 3000;
+  ASSERT_TRUE(say(kA, version(kP, a.number, 90, slot(kA), kA, false)).ok());
+  pages_->write_ended(first[0], true);
+  EXPECT_EQ(pages_->begin_writes(10, 2999).size(), 1u) << "only the other one";
+  EXPECT_EQ(pages_->begin_writes(10).size(), 1u) << "somebody waits for it";
 }
 
 TEST_F(PagesTest, TheFloorIsThatOfTheGrantNotOfTheAsk) {  // FU16

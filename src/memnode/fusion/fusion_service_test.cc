@@ -554,6 +554,22 @@ TEST_F(FusionServiceTest, ASlotThatHasSomethingElseIsNotWritten) {  // FV8
   EXPECT_EQ(*a.write_back(1, 7'001, kLongUs), Lsn{UINT64_MAX});
 }
 
+TEST_F(FusionServiceTest, AHotPageIsWrittenOnceUnlessSomebodyWaits) {  // FV13
+  node_.options.write_age_us = 300'000;
+  node_.start();
+  WireServer a = joined(1, 77);
+  const auto first = a.ask(kPage, PageMode::kExclusive, 1);
+  const auto changed = [&](uint64_t llsn) {
+    ASSERT_TRUE(a.report({version(&a, first->front(), llsn, llsn, false)}).ok());
+  };
+  for (uint64_t llsn = 70; llsn < 80; ++llsn) changed(llsn);
+  EXPECT_TRUE(wait_until([&] { return node_.store.llsn_of(kPage) == 79; })) << "in the end it is";
+  EXPECT_LE(node_.counters().pages_written, 3u) << "ten versions on a machine however slow";
+  changed(80);
+  EXPECT_EQ(*a.write_back(1, 8'001, kLongUs), Lsn{UINT64_MAX});
+  EXPECT_EQ(node_.store.llsn_of(kPage), 80u);
+}
+
 TEST_F(FusionServiceTest, NothingOfAForgottenSpaceIsOnItsWay) {
   node_.start();
   node_.store.hold(true);
