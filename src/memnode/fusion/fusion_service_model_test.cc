@@ -327,6 +327,7 @@ void run_round(uint64_t seed) {
   node.options.pages.ask_again_us = 20'000;
   node.options.pages.slots = 96;
   node.options.write_again_us = 20'000;
+  if (seed % 2 == 0) node.options.write_age_us = 10'000;
   node.options.said_max = 6;
   Logs logs;
   node.seal = [&](NodeId, uint64_t life, absl::AnyInvocable<void(const Status&)> done) {

@@ -138,6 +138,7 @@ class FusionNode {
     options.pages.slots = 64;
     options.table_slots = 128;
     options.tick_us = 2'000;
+    options.write_age_us = 0;  // pages are on their way to storage at once: more can go wrong
     options.join_us_max = 1'000'000;
     options.slot_wait_us = 10'000;
   }
