@@ -19,6 +19,10 @@
 //         begun with the old pool meanwhile fails, and what it wanted to put stays changed. A page
 //         that only the old pool had is read from storage, once its log is redone there: that is
 //         waited for.
+//   FH12  Where storage makes pages from the logs (FusionPagesOptions::replayed) it is asked with the
+//         places in them that the grant names, and with the end that this server's own log had when
+//         it was opened. Which llsn a page has need not be known then. The pool is a cache: a
+//         version that finds no slot is reported without one, and a checkpoint waits for none.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what
 //        storage has; storage has all of it then (FU16).
 #pragma once
@@ -39,6 +43,7 @@
 #include "clients/fusion/page_holds.h"
 #include "clients/fusion/page_slots.h"
 #include "pagefile/page_source.h"
+#include "pagefile/positioned_pages.h"
 #include "transport/regions/remote_region.h"
 
 namespace strata::clients {
@@ -58,7 +63,8 @@ class PageService {
                                                      uint64_t wait_us, Epoch epoch) = 0;
   // Adopts this server's own place: the pages that its last life had exclusively.
   virtual StatusOr<std::vector<PageId>> adopt() = 0;
-  virtual Status adoption_ended() = 0;
+  // `end`: of this server's log, as it was found (FP7 of fusion/pages).
+  virtual Status adoption_ended(const proto::StreamPosition& end) = 0;
   // Until storage has what the stream changed below that place, as far as slots have it.
   virtual Status write_back_below(StreamId stream, Lsn below) = 0;
   virtual Status forget_space(SpaceId space) = 0;
@@ -68,6 +74,10 @@ class PageService {
 
 struct FusionPagesOptions {
   StreamId stream;  // this server's
+  // FH12. Another face of the storage; null: it has what the memory node writes to it.
+  PositionedPages* replayed = nullptr;
+  // With it. How far this server's log is durable, for sure.
+  std::function<Lsn()> durable = nullptr;
   PageHoldsOptions holds;
   uint64_t wait_us_max = 60'000'000;   // for a page; then timed_out
   uint64_t lease_us_max = 30'000'000;  // for the next lease, once a page was granted
@@ -96,6 +106,10 @@ class FusionPages final : public PageLock {
   Status begin();
   // What goes into KernelSeams beside this.
   [[nodiscard]] PageSource* source() noexcept;
+
+  // FH12. Where all is that this server has changed; of none: it serves nothing yet, or storage has
+  // what the memory node wrote.
+  [[nodiscard]] proto::StreamPosition log_end() const;
 
   // From the memory node, in any order, any number of times.
   void granted(const proto::PageGrant& grant) { holds_.granted(grant); }
@@ -154,6 +168,7 @@ class FusionPages final : public PageLock {
   Status write(const PageId* ids, const PageChanges* changes, uint32_t count, const char* pages,
                bool* ok);
   Status read_once(PageId id, Llsn at_least, char* page);
+  Status read_stored(PageId id, Llsn wanted, const PageHolds::Version& version, char* page);
   Status report_unreported(const PageId* ids, uint32_t count, Epoch epoch);
   Status report_all(const std::vector<proto::PageReport>& reports, Epoch epoch);
   Status write_some(const PoolRef& pool, const std::vector<uint32_t>& which,
@@ -170,7 +185,8 @@ class FusionPages final : public PageLock {
   PageService* const service_;
   PageSource* const storage_;
   const std::unique_ptr<Source> source_;
-  std::set<PageId> to_redo_;  // constant once the kernel is opened
+  std::set<PageId> to_redo_;            // constant once the kernel is opened
+  std::atomic<uint64_t> log_found_{0};  // Lsn: where the own log ended when it was opened
 
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;

@@ -300,6 +300,17 @@ StatusOr<std::vector<SpaceId>> PageStore::list_spaces(Llsn* as_of) {
   return spaces;
 }
 
+bool PageStore::streams_come() const noexcept { return shell_->options.streams_come; }
+
+std::vector<GetPageRequest::Position> PageStore::durable_positions() const {
+  std::vector<GetPageRequest::Position> positions;
+  const auto impl = shell_->impl();
+  if (impl == nullptr) return positions;
+  for (const Streams::Stream& stream : impl->streams.all())
+    positions.push_back({stream.id, stream.log->durable_lsn()});
+  return positions;
+}
+
 Status PageStore::renew_lease(uint64_t reader, Llsn at, uint64_t now_us) {
   const auto impl = shell_->impl();
   return impl == nullptr ? Shell::being_copied() : impl->leases->renew(reader, at, now_us);

@@ -139,6 +139,9 @@ class PageStore {
   // Spaces that have pages and are not dropped. Blocks. `as_of` (may be null): as far as the log is
   // known here, damaged or not; pages that a peer gave are no sign of it.
   StatusOr<std::vector<SpaceId>> list_spaces(Llsn* as_of = nullptr);
+  [[nodiscard]] bool streams_come() const noexcept;
+  // How far the logs are durable here, of all streams that are known. Empty while copying.
+  [[nodiscard]] std::vector<GetPageRequest::Position> durable_positions() const;
   // See LeaseTable. kUnavailable: the pages are being copied.
   Status renew_lease(uint64_t reader, Llsn at, uint64_t now_us);
   void release_lease(uint64_t reader);
