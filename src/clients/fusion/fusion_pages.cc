@@ -79,7 +79,7 @@ class FusionPages::Source final : public PageSource {
     STRATA_RETURN_IF_ERROR(pages_->service_->forget_space(space));
     return storage_->delete_space(space);
   }
-  // FH12: one that is not there has no first page, as whoever opens it finds out by the page's lock.
+  // FH12: one that is not there has no first page, as who opens it finds out by that page's lock.
   StatusOr<bool> space_exists(SpaceId space) override {
     return replays_log() ? StatusOr<bool>(true) : storage_->space_exists(space);
   }

@@ -19,9 +19,9 @@
 //         begun with the old pool meanwhile fails, and what it wanted to put stays changed. A page
 //         that only the old pool had is read from storage, once its log is redone there: that is
 //         waited for.
-//   FH12  Where storage makes pages from the logs (FusionPagesOptions::replayed) it is asked with the
-//         places in them that the grant names, and with the end that this server's own log had when
-//         it was opened. Which llsn a page has need not be known then. The pool is a cache: a
+//   FH12  Where storage makes pages from the logs (FusionPagesOptions::replayed) it is asked with
+//         the places in them that the grant names, and with the end that this server's own log had
+//         when it was opened. Which llsn a page has need not be known then. The pool is a cache: a
 //         version that finds no slot is reported without one, and a checkpoint waits for none.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what
 //        storage has; storage has all of it then (FU16).

@@ -81,7 +81,8 @@ class WaitList {
   [[nodiscard]] bool is_replayed_at_hand(const GetPageRequest& request, Llsn llsn,
                                          bool positions) const;
   [[nodiscard]] std::optional<StreamMark> replayed_at_hand(StreamId stream) const;
-  // Whether some stream, scanned further or not known yet, may still bring a version with that llsn.
+  // Whether some stream, scanned further, or not known yet, may still bring a version with that
+  // llsn.
   [[nodiscard]] bool may_come(Llsn llsn) const;
   // Everybody who waits, or is about to, looks again: something failed.
   void wake_all();

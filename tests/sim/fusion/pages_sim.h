@@ -8,8 +8,8 @@
 // Stand-ins: a server's log is a list that becomes durable after a while unless it is sealed; pages
 // are filled from their llsn; storage keeps the larger llsn of what is written to it (as under
 // `remote-disk`), or makes pages from what it has scanned of the logs (as under `logdb-mv-sr`); the
-// authority stream takes what it gets at once. Where storage replays nothing is redone: the next life
-// of a server says where the log ended (FP7).
+// authority stream takes what it gets at once. Where storage replays nothing is redone: the next
+// life of a server says where the log ended (FP7).
 //
 //   FY1  Whoever changes or reads a page, and may answer for that, has its newest version: no
 //        change is lost or seen late.
