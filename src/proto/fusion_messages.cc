@@ -77,6 +77,17 @@ bool read_ask(ByteReader* in, PageAsk* ask) {
   return read_flag(in, &ask->redo) && is_mode(mode) && ask->ask != 0;
 }
 
+void append_position(std::string* out, const StreamPosition& at) {
+  append_u32(out, at.stream.value);
+  append_u64(out, at.lsn.value);
+}
+
+bool read_position(ByteReader* in, StreamPosition* at) {
+  at->stream = StreamId{in->u32()};
+  at->lsn = Lsn{in->u64()};
+  return true;
+}
+
 void append_grant(std::string* out, const PageGrant& grant) {
   append_u64(out, grant.page.packed());
   append_u64(out, grant.ask);
@@ -86,10 +97,7 @@ void append_grant(std::string* out, const PageGrant& grant) {
   append_u64(out, grant.llsn.value);
   append_u32(out, grant.slot);
   append_u64(out, grant.floor.llsn.value);
-  append_list(out, grant.floor.scanned_to, [](std::string* to, const StreamPosition& at) {
-    append_u32(to, at.stream.value);
-    append_u64(to, at.lsn.value);
-  });
+  append_list(out, grant.floor.scanned_to, append_position);
 }
 
 bool read_grant(ByteReader* in, PageGrant* grant) {
@@ -103,12 +111,7 @@ bool read_grant(ByteReader* in, PageGrant* grant) {
   grant->slot = in->u32();
   grant->floor.llsn = Llsn{in->u64()};
   return well_formed && is_mode(mode) && grant->number != 0 &&
-         read_list(in, kPositionsMax, kPositionBytes, &grant->floor.scanned_to,
-                   [](ByteReader* from, StreamPosition* at) {
-                     at->stream = StreamId{from->u32()};
-                     at->lsn = Lsn{from->u64()};
-                     return true;
-                   });
+         read_list(in, kPositionsMax, kPositionBytes, &grant->floor.scanned_to, read_position);
 }
 
 void append_grants(std::string* out, const std::vector<PageGrant>& grants) {
@@ -375,6 +378,21 @@ StatusOr<FusionCallerRequest> decode_fusion_caller(Bytes bytes) {
       [](ByteReader* in, FusionCallerRequest* out) { return read_caller(in, &out->caller); });
 }
 
+std::string encode(const FusionLeaveRequest& request) {
+  std::string out;
+  append_caller(&out, request.caller);
+  append_position(&out, request.end);
+  return out;
+}
+
+StatusOr<FusionLeaveRequest> decode_fusion_leave(Bytes bytes) {
+  return decoded<FusionLeaveRequest>(bytes, error_invalid_argument("not a server that leaves"),
+                                     [](ByteReader* in, FusionLeaveRequest* out) {
+                                       return read_caller(in, &out->caller) &&
+                                              read_position(in, &out->end);
+                                     });
+}
+
 // --- pages ---
 
 std::string encode(const AskPagesRequest& request) {
@@ -508,6 +526,7 @@ std::string encode(const AdoptionEndedRequest& request) {
   std::string out;
   append_caller(&out, request.caller);
   append_u8(&out, request.place.value);
+  append_position(&out, request.end);
   return out;
 }
 
@@ -516,7 +535,8 @@ StatusOr<AdoptionEndedRequest> decode_adoption_ended(Bytes bytes) {
                                        [](ByteReader* in, AdoptionEndedRequest* out) {
                                          if (!read_caller(in, &out->caller)) return false;
                                          out->place = NodeId{in->u8()};
-                                         return is_server(out->place);
+                                         return is_server(out->place) &&
+                                                read_position(in, &out->end);
                                        });
 }
 

@@ -68,6 +68,11 @@ struct FusionCallerRequest {
   PageCaller caller;
 };
 
+struct FusionLeaveRequest {
+  PageCaller caller;
+  StreamPosition end;  // of its log; durable
+};
+
 // --- pages ---
 
 struct AskPagesRequest {
@@ -100,9 +105,11 @@ struct AdoptPagesReply {
   bool more = false;  // go on behind the last one
   std::vector<PageId> pages;
 };
+// Of pages and of names.
 struct AdoptionEndedRequest {
   PageCaller caller;
   NodeId place;
+  StreamPosition end;  // of pages: of the dead server's log, as it was found
 };
 struct WriteBackPagesRequest {
   PageCaller caller;
@@ -190,6 +197,8 @@ std::string encode(const FusionRenewReply& reply);
 StatusOr<FusionRenewReply> decode_fusion_renew_reply(Bytes bytes);
 std::string encode(const FusionCallerRequest& request);
 StatusOr<FusionCallerRequest> decode_fusion_caller(Bytes bytes);
+std::string encode(const FusionLeaveRequest& request);
+StatusOr<FusionLeaveRequest> decode_fusion_leave(Bytes bytes);
 
 std::string encode(const AskPagesRequest& request);
 StatusOr<AskPagesRequest> decode_ask_pages(Bytes bytes);

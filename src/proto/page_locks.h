@@ -38,8 +38,9 @@ struct StreamPosition {
   bool operator==(const StreamPosition&) const noexcept = default;
 };
 
-// What is known of pages that are not known one by one: no change of any of them has a larger llsn,
-// or lies beyond these places in the logs.
+// What is known of pages that are not known one by one: no change of any of them lies beyond these
+// places in the logs, nor has a larger llsn, but for those of servers that have ended (FP7 of
+// fusion/pages). Of a page that is known: where the logs have its newest version.
 struct PageFloor {
   Llsn llsn = {};
   std::vector<StreamPosition> scanned_to = {};

@@ -419,7 +419,7 @@ TEST_P(FusionMessages, OfWhoTakesPart) {
     renewed.servers.push_back({caller().server, rng_.next() | 1, table()});
   }
   message(reply_of(kFusionRenew), renewed, decode_fusion_renew_reply);
-  message(request_of(kFusionLeave), FusionCallerRequest{who}, decode_fusion_caller);
+  message(request_of(kFusionLeave), FusionLeaveRequest{who, {kStream, lsn()}}, decode_fusion_leave);
 }
 
 TEST_P(FusionMessages, OfWhoGoesOnAtANewMemoryNode) {
@@ -471,7 +471,8 @@ TEST_P(FusionMessages, OfPages) {
   message(reply_of(kTakePageSlots), slots, decode_take_page_slots_reply);
   message(request_of(kAdoptPages), AdoptPagesRequest{who, NodeId{7}, {3, 4}}, decode_adopt_pages);
   message(reply_of(kAdoptPages), adopted, decode_adopt_pages_reply);
-  message(request_of(kAdoptionEnded), AdoptionEndedRequest{who, NodeId{7}}, decode_adoption_ended);
+  message(request_of(kAdoptionEnded), AdoptionEndedRequest{who, NodeId{7}, {kStream, lsn()}},
+          decode_adoption_ended);
   message(request_of(kWriteBackPages), WriteBackPagesRequest{who, kStream, lsn(), 17},
           decode_write_back_pages);
   message(reply_of(kWriteBackPages), WriteBackPagesReply{lsn()}, decode_write_back_pages_reply);
@@ -496,7 +497,8 @@ TEST_P(FusionMessages, OfNamesSpacesAndReuse) {
   }
   message(request_of(kAskNames), asks, decode_ask_names);
   message(request_of(kReportNames), reports, decode_report_names);
-  message(request_of(kNamesAdopted), AdoptionEndedRequest{who, NodeId{7}}, decode_adoption_ended);
+  message(request_of(kNamesAdopted), AdoptionEndedRequest{who, NodeId{7}, {}},
+          decode_adoption_ended);
   message(request_of(kSpaceDropped), SpaceDroppedRequest{who, SpaceId{300}}, decode_space_dropped);
   message(reply_of(kSpaceDropped), SpaceDroppedReply{rng_.one_in(2)}, decode_space_dropped_reply);
   message(request_of(kLeftSpaces), left, decode_left_spaces);

@@ -1,6 +1,6 @@
 // Several servers that write the same tables, in one process over sockets: storage nodes on the
-// real file system, a registry in memory, a memory node that has the authority and writes pages to
-// the storage nodes, and servers (clients/compute/fusion_node.h) with kernels. For tests.
+// real file system, a registry in memory, a memory node that has the authority and, by the profile,
+// writes pages to the storage nodes or leaves it to them to make pages, and servers (clients/compute/fusion_node.h) with kernels. For tests.
 //
 // The memory node is the service with parts of the test's own: its authority stream is in memory;
 // pages go to the storage nodes' written pages in the authority stream's name.
@@ -31,6 +31,13 @@
 namespace strata::testing {
 
 constexpr char kFusion[] = "fusion";
+constexpr char kFusionReplayed[] = "fusion-sr";
+// Of tests that are run with each of them.
+inline std::string profile_of(const ::testing::TestParamInfo<const char*>& info) {
+  std::string name(info.param);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 constexpr uint64_t kNoLeaseEndsUs = 60'000'000;  // nobody loses it because the machine is busy
 
 // What a memory node writes pages through.
@@ -66,7 +73,8 @@ class PagesOnStorage final : public memnode::PageStore {
 
 class MemoryNode {
  public:
-  explicit MemoryNode(Surroundings* around) : around_(around) {
+  MemoryNode(Surroundings* around, const std::string& profile) : around_(around) {
+    node_.options.pages.storage_replays = find_profile(profile)->pages == PageOrigin::kReplayed;
     registry_ = around->sim.store().connect();
     node_.options.time.authority.lease_us = kNoLeaseEndsUs;
     node_.options.pages.slots = 2048;
@@ -85,23 +93,10 @@ class MemoryNode {
         *epochs.acquire({cluster::kAuthorityStream, "memory-1", Epoch{},
                          cluster::testing::held_by(&epochs, cluster::kAuthorityStream, deadline)},
                         *lease_, deadline);
-    in_sync_ = *clients::InSyncSet::open(registry_.get(), around_->keys, grant_, kCallUs);
-    clients::WrittenPagesOptions pages;
-    pages.nodes.stream = cluster::kAuthorityStream;
-    pages.nodes.epoch = grant_.epoch;
-    for (size_t i = 0; i < around_->addresses.size(); ++i)
-      pages.nodes.nodes.push_back({StorageNode::name_of(i), around_->addresses[i]});
-    pages.nodes.write_quorum = static_cast<uint32_t>(around_->addresses.size() / 2 + 1);
-    pages.nodes.founding = in_sync_->nodes().empty();
-    auto written =
-        clients::WrittenPageSource::open(io_.world(), cluster_secret(), pages, in_sync_.get());
-    ASSERT_TRUE(written.ok()) << written.status();
-    written_ = *std::move(written);
-    ASSERT_TRUE(written_->sync().ok());  // the registry has a list from here on
-    store_ = std::make_unique<PagesOnStorage>(written_.get());
-    node_.other_store = store_.get();
+    if (!node_.options.pages.storage_replays) open_written();
     if (seals) make_sealer();
     node_.start(grant_.epoch.value);
+    runs_ = true;
     cluster::Member member;
     member.name = "memory-1";
     member.role = cluster::Role::kMemory;
@@ -112,10 +107,10 @@ class MemoryNode {
     ASSERT_TRUE(joined.ok()) << joined.status();
   }
   void stop() {
-    if (written_ == nullptr) return;
+    if (!std::exchange(runs_, false)) return;
     node_.stop();
     sealer_.reset();
-    written_->stop();
+    if (written_ != nullptr) written_->stop();
     store_.reset();
     written_.reset();
   }
@@ -143,6 +138,23 @@ class MemoryNode {
   }
 
  private:
+  void open_written() {
+    in_sync_ = *clients::InSyncSet::open(registry_.get(), around_->keys, grant_, kCallUs);
+    clients::WrittenPagesOptions pages;
+    pages.nodes.stream = cluster::kAuthorityStream;
+    pages.nodes.epoch = grant_.epoch;
+    for (size_t i = 0; i < around_->addresses.size(); ++i)
+      pages.nodes.nodes.push_back({StorageNode::name_of(i), around_->addresses[i]});
+    pages.nodes.write_quorum = static_cast<uint32_t>(around_->addresses.size() / 2 + 1);
+    pages.nodes.founding = in_sync_->nodes().empty();
+    auto written =
+        clients::WrittenPageSource::open(io_.world(), cluster_secret(), pages, in_sync_.get());
+    ASSERT_TRUE(written.ok()) << written.status();
+    written_ = *std::move(written);
+    ASSERT_TRUE(written_->sync().ok());  // the registry has a list from here on
+    store_ = std::make_unique<PagesOnStorage>(written_.get());
+    node_.other_store = store_.get();
+  }
   void make_sealer() {
     const auto storage = [this] {
       clients::QuorumClientOptions options;
@@ -179,6 +191,7 @@ class MemoryNode {
   std::unique_ptr<PagesOnStorage> store_;
   std::unique_ptr<memnode::LogSealer> sealer_;  // asked by node_, which is stopped before
   memnode::testing::FusionNode node_;
+  bool runs_ = false;
 };
 
 class FusionGuard final : public engine::AnswerGuard {
@@ -197,15 +210,15 @@ class FusionGuard final : public engine::AnswerGuard {
 // A server's process, in a data folder of its own, which it keeps.
 class FusionServer {
  public:
-  FusionServer(Surroundings* around, std::string folder)
-      : around_(around), folder_(std::move(folder)) {}
+  FusionServer(Surroundings* around, std::string folder, std::string profile)
+      : around_(around), folder_(std::move(folder)), profile_(std::move(profile)) {}
   ~FusionServer() { die(); }
 
   Status join() {
     clients::FusionNodeOptions options;
     options.compute.cluster = "test";
     options.compute.name = folder_.substr(folder_.rfind('/') + 1);
-    options.compute.profile = kFusion;
+    options.compute.profile = profile_;
     options.compute.data_directory = folder_;
     options.compute.lease_seconds = 10;
     options.compute.start_timeout_us = start_timeout_us;
@@ -223,7 +236,7 @@ class FusionServer {
     disk_ = make_sim_file_system();
     engine::KernelOptions options = engine::testing::options_on(disk_.get());
     options.background = true;
-    options.profile = kFusion;
+    options.profile = profile_;
     options.node = node_->number().value;
     options.buffer_pool_bytes = 2u << 20;
     engine::KernelSeams seams;
@@ -292,7 +305,7 @@ class FusionServer {
     const std::unique_ptr<SimFileSystem> disk = make_sim_file_system();
     engine::KernelOptions options = engine::testing::options_on(disk.get());
     options.background = true;
-    options.profile = kFusion;
+    options.profile = profile_;
     options.node = place->number().value;
     options.buffer_pool_bytes = 2u << 20;
     engine::KernelSeams seams;
@@ -305,6 +318,7 @@ class FusionServer {
 
   Surroundings* const around_;
   const std::string folder_;
+  const std::string profile_;
   registry::SimRegistry* registry_ = nullptr;
   std::unique_ptr<clients::PlaceAdopter> adopter_;  // heard of by node_, until that is gone
   std::unique_ptr<clients::FusionNode> node_;
@@ -315,14 +329,14 @@ class FusionServer {
 
 class FusionCluster {
  public:
-  FusionCluster() {
+  explicit FusionCluster(std::string of_profile = kFusion) : profile(std::move(of_profile)) {
     set_diag_sink([](Severity, std::string_view) {});
     for (int i = 0; i < 3; ++i)
       around.addresses.push_back("unix:" + (folder / ("socket-" + std::to_string(i))));
     for (size_t i = 0; i < 3; ++i)
       storage.push_back(std::make_unique<StorageNode>(
-          &around, i, folder / ("node-" + std::to_string(i)), kFusion));
-    memory = std::make_unique<MemoryNode>(&around);
+          &around, i, folder / ("node-" + std::to_string(i)), profile));
+    memory = std::make_unique<MemoryNode>(&around, profile);
   }
   ~FusionCluster() {
     servers.clear();
@@ -333,7 +347,7 @@ class FusionCluster {
   // One more, not started.
   FusionServer* add() {
     servers.push_back(std::make_unique<FusionServer>(
-        &around, folder / ("server-" + std::to_string(servers.size() + 1))));
+        &around, folder / ("server-" + std::to_string(servers.size() + 1)), profile));
     return servers.back().get();
   }
   [[nodiscard]] std::vector<cluster::KnownPlace> places() {
@@ -350,6 +364,7 @@ class FusionCluster {
     return holder.ok() && holder->has_value() && (*holder)->held;
   }
 
+  const std::string profile;
   transport::test::Folder folder;
   Surroundings around;
   std::vector<std::unique_ptr<StorageNode>> storage;

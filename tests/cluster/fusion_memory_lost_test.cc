@@ -21,7 +21,7 @@ namespace {
 using engine::testing::environment;
 using memnode::FusionPhase;
 
-class FusionMemoryLost : public ::testing::Test {
+class FusionMemoryLost : public ::testing::TestWithParam<const char*> {
  protected:
   FusionMemoryLost() {
     fusion_.service.pages.slots = 2048;
@@ -89,11 +89,11 @@ class FusionMemoryLost : public ::testing::Test {
   }
 
   memnode::FusionHostOptions fusion_;
-  FusionCluster cluster_;
+  FusionCluster cluster_{GetParam()};
   std::unique_ptr<Node> node_;
 };
 
-TEST_F(FusionMemoryLost, ServersGoOnAndNothingIsLost) {
+TEST_P(FusionMemoryLost, ServersGoOnAndNothingIsLost) {
   const uint64_t seed = environment("STRATA_SEED", 42);
   const uint64_t rounds = environment("STRATA_ROUNDS", 6);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
@@ -155,6 +155,9 @@ TEST_F(FusionMemoryLost, ServersGoOnAndNothingIsLost) {
     EXPECT_TRUE(stopped.ok()) << stopped;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Profiles, FusionMemoryLost, ::testing::Values(kFusion, kFusionReplayed),
+                         profile_of);
 
 }  // namespace
 }  // namespace strata::testing

@@ -23,7 +23,7 @@ namespace {
 
 using engine::testing::environment;
 
-class FusionNodes : public ::testing::Test {
+class FusionNodes : public ::testing::TestWithParam<const char*> {
  protected:
   FusionNodes() { cluster_.memory->start(); }
   FusionServer* started() {
@@ -40,10 +40,10 @@ class FusionNodes : public ::testing::Test {
       ASSERT_TRUE(made.ok()) << made;
     }
   }
-  FusionCluster cluster_;
+  FusionCluster cluster_{GetParam()};
 };
 
-TEST_F(FusionNodes, ThreeServersWriteTheSameTableAtOnce) {  // FUN1
+TEST_P(FusionNodes, ThreeServersWriteTheSameTableAtOnce) {  // FUN1
   const uint64_t seed = environment("STRATA_SEED", 42);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
   start_with_table(3);
@@ -68,7 +68,7 @@ TEST_F(FusionNodes, ThreeServersWriteTheSameTableAtOnce) {  // FUN1
   work.verify(&cluster_);
 }
 
-TEST_F(FusionNodes, OneOfThoseThatStartAtOnceMakesTheDatabase) {  // CM9
+TEST_P(FusionNodes, OneOfThoseThatStartAtOnceMakesTheDatabase) {  // CM9
   constexpr size_t kServers = 4;
   std::vector<std::thread> starting;
   std::atomic<uint32_t> founders{0};
@@ -107,7 +107,7 @@ class NoControl final : public ControlStore {
 };
 
 // CM9: whoever dies while it makes the database, or its place, does so again, or somebody else.
-TEST_F(FusionNodes, WhatWasBegunByWhoeverDiedIsMadeAgain) {
+TEST_P(FusionNodes, WhatWasBegunByWhoeverDiedIsMadeAgain) {
   FusionServer* const first = cluster_.add();
   FusionServer* const second = cluster_.add();
   std::unique_ptr<NoControl> none;
@@ -151,7 +151,7 @@ TEST_F(FusionNodes, WhatWasBegunByWhoeverDiedIsMadeAgain) {
 
 // Servers are killed in the middle of transactions, and come back in their folders, while the
 // others go on; some leave in order, some come later.
-TEST_F(FusionNodes, WhoIsKilledGoesOnInItsPlaceAndNothingIsLost) {  // FUN1, FUN3
+TEST_P(FusionNodes, WhoIsKilledGoesOnInItsPlaceAndNothingIsLost) {  // FUN1, FUN3
   const uint64_t seed = environment("STRATA_SEED", 42);
   const uint64_t rounds = environment("STRATA_ROUNDS", 6);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
@@ -238,7 +238,7 @@ class FailedStarts : public FusionNodes {
   FusionServer* late_ = nullptr;
 };
 
-TEST_F(FailedStarts, WithoutTheRegistry) {
+TEST_P(FailedStarts, WithoutTheRegistry) {
   late_->before_join = [](registry::SimRegistry* registry) { registry->set_connected(false); };
   const Status failed = late_->start();
   EXPECT_TRUE(is_peer_down(failed)) << failed;
@@ -248,7 +248,7 @@ TEST_F(FailedStarts, WithoutTheRegistry) {
   expect_it_can_join();
 }
 
-TEST_F(FailedStarts, WithoutAQuorumOfStorageNodes) {
+TEST_P(FailedStarts, WithoutAQuorumOfStorageNodes) {
   cluster_.storage[0]->stop();
   cluster_.storage[2]->stop();
   const Status failed = late_->start();
@@ -261,7 +261,7 @@ TEST_F(FailedStarts, WithoutAQuorumOfStorageNodes) {
   expect_it_can_join();
 }
 
-TEST_F(FailedStarts, FromACopyOfAFolderInUse) {
+TEST_P(FailedStarts, FromACopyOfAFolderInUse) {
   std::filesystem::copy(cluster_.servers[0]->folder(), late_->folder(),
                         std::filesystem::copy_options::recursive);
   const Status failed = late_->start();
@@ -272,7 +272,7 @@ TEST_F(FailedStarts, FromACopyOfAFolderInUse) {
   EXPECT_TRUE(rows.ok()) << rows.status() << ": whose folder it is goes on";
 }
 
-TEST_F(FailedStarts, WithoutAMemoryNodeThatAnswers) {
+TEST_P(FailedStarts, WithoutAMemoryNodeThatAnswers) {
   cluster_.memory->end_service();
   const Status failed = late_->start();
   EXPECT_TRUE(may_be_repeated(failed)) << failed;
@@ -302,7 +302,7 @@ TEST(FusionNodesWithoutMemory, NoMemoryNodeWasEverThere) {
 
 // What one makes, empties, renames or drops is so for all at their next look, and nothing of what
 // the others have written meanwhile is lost.
-TEST_F(FusionNodes, TablesThatOneMakesAndDropsAreSoForAll) {  // MW15-MW17
+TEST_P(FusionNodes, TablesThatOneMakesAndDropsAreSoForAll) {  // MW15-MW17
   start_with_table(3);
   ASSERT_FALSE(HasFailure());
   std::vector<std::unique_ptr<Session>> sessions;
@@ -353,7 +353,7 @@ TEST_F(FusionNodes, TablesThatOneMakesAndDropsAreSoForAll) {  // MW15-MW17
 
 // A server is killed in the middle of a DROP: nobody gets the table before its next life has undone
 // that, and then it is as it was.
-TEST_F(FusionNodes, WhatAKilledServerWasChangingIsUndoneBeforeOthersGetIt) {  // NL4, FC41
+TEST_P(FusionNodes, WhatAKilledServerWasChangingIsUndoneBeforeOthersGetIt) {  // NL4, FC41
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   FusionServer* const killed = cluster_.servers[0].get();
@@ -418,7 +418,7 @@ TEST(FusionNodesWithoutMemory, WhoseLeaseEndsWhileItWaitsForAPlaceGetsAnother) {
   EXPECT_TRUE(server->node()->trouble().ok()) << server->node()->trouble();
 }
 
-TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FUN5
+TEST_P(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FUN5
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   FusionServer* const fenced = cluster_.servers[1].get();
@@ -437,7 +437,7 @@ TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FUN5
   work.verify(&cluster_);
 }
 
-TEST_F(FusionNodes, TheRegistryMayBeAwayWhileServersRun) {  // FUN2
+TEST_P(FusionNodes, TheRegistryMayBeAwayWhileServersRun) {  // FUN2
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   for (const auto& server : cluster_.servers) server->registry()->set_connected(false);
@@ -453,6 +453,11 @@ TEST_F(FusionNodes, TheRegistryMayBeAwayWhileServersRun) {  // FUN2
     EXPECT_TRUE(stopped.ok()) << stopped;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Profiles, FusionNodes, ::testing::Values(kFusion, kFusionReplayed),
+                         profile_of);
+INSTANTIATE_TEST_SUITE_P(Profiles, FailedStarts, ::testing::Values(kFusion, kFusionReplayed),
+                         profile_of);
 
 }  // namespace
 }  // namespace strata::testing

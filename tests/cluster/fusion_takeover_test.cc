@@ -42,7 +42,7 @@ class Gate {
   std::atomic<bool> reached_{false}, open_{false};
 };
 
-class FusionTakeover : public ::testing::Test {
+class FusionTakeover : public ::testing::TestWithParam<const char*> {
  protected:
   explicit FusionTakeover(uint64_t lease_us = kNoLeaseEndsUs) {
     cluster_.memory->seals = true;
@@ -125,10 +125,10 @@ class FusionTakeover : public ::testing::Test {
     EXPECT_EQ(server(i)->node()->number(), number);
   }
 
-  FusionCluster cluster_;
+  FusionCluster cluster_{GetParam()};
 };
 
-TEST_F(FusionTakeover, ASurvivorGoesOnWithTheRowsOfOneThatWasKilled) {  // ADP1, ADP3
+TEST_P(FusionTakeover, ASurvivorGoesOnWithTheRowsOfOneThatWasKilled) {  // ADP1, ADP3
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   ASSERT_TRUE(update(1, 1, 5).ok());
@@ -163,7 +163,7 @@ TEST_F(FusionTakeover, ASurvivorGoesOnWithTheRowsOfOneThatWasKilled) {  // ADP1,
   expect_counter(0, 1, 7);
 }
 
-TEST_F(FusionTakeover, WhoLeavesInOrderIsNotAdopted) {  // PLC4
+TEST_P(FusionTakeover, WhoLeavesInOrderIsNotAdopted) {  // PLC4
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   const uint64_t looked = server(0)->adopter()->counters().looks;
@@ -175,7 +175,7 @@ TEST_F(FusionTakeover, WhoLeavesInOrderIsNotAdopted) {  // PLC4
   come_back(1, NodeId{2});
 }
 
-TEST_F(FusionTakeover, OneOfTwoSurvivorsDoesIt) {  // ADP1
+TEST_P(FusionTakeover, OneOfTwoSurvivorsDoesIt) {  // ADP1
   start_with_table(4);
   ASSERT_FALSE(HasFailure());
   Work work(2);
@@ -193,7 +193,7 @@ TEST_F(FusionTakeover, OneOfTwoSurvivorsDoesIt) {  // ADP1
 }
 
 // The adopter's process ends in the middle, before or after it has recovered the place.
-TEST_F(FusionTakeover, AnAdopterThatDiesIsFollowedByAnotherOne) {  // ADP2
+TEST_P(FusionTakeover, AnAdopterThatDiesIsFollowedByAnotherOne) {  // ADP2
   start_with_table(3);
   ASSERT_FALSE(HasFailure());
   uint32_t rounds = 0;
@@ -242,7 +242,7 @@ TEST_F(FusionTakeover, AnAdopterThatDiesIsFollowedByAnotherOne) {  // ADP2
     for (const uint64_t id : {1u, 2u, 3u, 6u}) expect_counter(i, id, 2);
 }
 
-TEST_F(FusionTakeover, AServerThatComesBackWaitsForItsAdopter) {  // ADP4
+TEST_P(FusionTakeover, AServerThatComesBackWaitsForItsAdopter) {  // ADP4
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   engine::testing::bury(open_transaction(1, 1, 2));
@@ -269,7 +269,7 @@ TEST_F(FusionTakeover, AServerThatComesBackWaitsForItsAdopter) {  // ADP4
   expect_counter(1, 2, 1);
 }
 
-TEST_F(FusionTakeover, AServerThatComesBackAtOnceIsFirstOrNotAndAllIsThere) {  // ADP4
+TEST_P(FusionTakeover, AServerThatComesBackAtOnceIsFirstOrNotAndAllIsThere) {  // ADP4
   start_with_table(3);
   ASSERT_FALSE(HasFailure());
   for (uint32_t round = 1; round <= 4; ++round) {
@@ -286,7 +286,7 @@ TEST_F(FusionTakeover, AServerThatComesBackAtOnceIsFirstOrNotAndAllIsThere) {  /
   expect_counter(1, 2, 6);
 }
 
-TEST_F(FusionTakeover, WhoStartsAloneAdoptsAllOthers) {  // ADP7: after everything was killed
+TEST_P(FusionTakeover, WhoStartsAloneAdoptsAllOthers) {  // ADP7: after everything was killed
   start_with_table(3);
   ASSERT_FALSE(HasFailure());
   for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(update(i, i + 1, 1).ok());
@@ -306,7 +306,7 @@ TEST_F(FusionTakeover, WhoStartsAloneAdoptsAllOthers) {  // ADP7: after everythi
   expect_counter(0, 1, 2);
 }
 
-TEST_F(FusionTakeover, PreparedTransactionsWaitForTheirServer) {  // ADP3
+TEST_P(FusionTakeover, PreparedTransactionsWaitForTheirServer) {  // ADP3
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   auto prepared = open_transaction(1, 1, 1);
@@ -327,7 +327,7 @@ TEST_F(FusionTakeover, PreparedTransactionsWaitForTheirServer) {  // ADP3
 }
 
 // A server's shutdown does not wait for what its adopter does.
-TEST_F(FusionTakeover, AShutdownLeavesAPlaceToTheNextAdopter) {  // ADP6
+TEST_P(FusionTakeover, AShutdownLeavesAPlaceToTheNextAdopter) {  // ADP6
   start_with_table(3);
   ASSERT_FALSE(HasFailure());
   engine::testing::bury(open_transaction(1, 1, 2));
@@ -355,7 +355,7 @@ TEST_F(FusionTakeover, AShutdownLeavesAPlaceToTheNextAdopter) {  // ADP6
   expect_counter(2, 1, 1);
 }
 
-TEST_F(FusionTakeover, TheRegistryMayComeBackLater) {  // ADP5
+TEST_P(FusionTakeover, TheRegistryMayComeBackLater) {  // ADP5
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   engine::testing::bury(open_transaction(1, 1, 1));
@@ -377,7 +377,7 @@ class FusionTakeoverOfTheLiving : public FusionTakeover {
 };
 
 // FUN5: what it has acknowledged is there, and nothing that it does later counts.
-TEST_F(FusionTakeoverOfTheLiving, WhoIsFencedWhileItWorksDoesNoHarm) {
+TEST_P(FusionTakeoverOfTheLiving, WhoIsFencedWhileItWorksDoesNoHarm) {
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   auto open = open_transaction(1, 1, 2);
@@ -425,7 +425,7 @@ class FusionTakeoverWithLeases : public FusionTakeover {
 
 // Servers are killed at random moments, also while they adopt, come back in any order, and work
 // goes on all the time.
-TEST_F(FusionTakeoverWithLeases, NothingIsLostHoweverTheyDie) {
+TEST_P(FusionTakeoverWithLeases, NothingIsLostHoweverTheyDie) {
   const uint64_t seed = environment("STRATA_SEED", 42);
   const uint64_t rounds = environment("STRATA_ROUNDS", fewer_if_sanitized(8, 3));
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
@@ -489,6 +489,13 @@ TEST_F(FusionTakeoverWithLeases, NothingIsLostHoweverTheyDie) {
               static_cast<unsigned long long>(work.commits()),
               static_cast<unsigned long long>(kills), static_cast<unsigned long long>(adoptions()));
 }
+
+INSTANTIATE_TEST_SUITE_P(Profiles, FusionTakeover, ::testing::Values(kFusion, kFusionReplayed),
+                         profile_of);
+INSTANTIATE_TEST_SUITE_P(Profiles, FusionTakeoverOfTheLiving,
+                         ::testing::Values(kFusion, kFusionReplayed), profile_of);
+INSTANTIATE_TEST_SUITE_P(Profiles, FusionTakeoverWithLeases,
+                         ::testing::Values(kFusion, kFusionReplayed), profile_of);
 
 }  // namespace
 }  // namespace strata::testing

@@ -524,12 +524,12 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
   STRATA_ASSIGN_OR_RETURN(
       log_,
       QuorumLogSink::open({io_.loop(), &network_, transport::system_entropy()}, secret_, log));
-  if (options_.role == ComputeRole::kOneOfSeveral)
+  if (written && options_.role == ComputeRole::kOneOfSeveral)
     STRATA_RETURN_IF_ERROR(open_shared_pages(placement.generation, group));
   else if (written)
     STRATA_RETURN_IF_ERROR(open_written_pages(placement.generation, group, deadline_us));
   else
-    open_replayed_pages(nodes, node_keys);
+    open_replayed_pages(nodes, node_keys, group.write_quorum);
   if (!written && profile_->memory == MemoryTier::kPool) {
     STRATA_RETURN_IF_ERROR(find_memory(deadline_us));
     STRATA_RETURN_IF_ERROR(memory_->open(pages_.get(), !control_->founded()));
@@ -540,12 +540,13 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
 }
 
 void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nodes,
-                                      const std::vector<std::string>& keys) {
+                                      const std::vector<std::string>& keys, size_t write_quorum) {
   StoragePagesOptions pages;
   pages.stream = stream();
   pages.epoch = grant_.epoch;
   pages.addresses = nodes;
   pages.keys = keys;
+  if (options_.role == ComputeRole::kOneOfSeveral) pages.write_quorum = write_quorum;
   pages.page_images = options_.page_images || profile_->images == PageImages::kNeeded;
   pages.given_up_max = options_.given_up_max;
   pages.gate = gate_;

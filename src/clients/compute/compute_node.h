@@ -145,6 +145,8 @@ class ComputeNode {
     if (memory_ != nullptr) return memory_->pages();
     return written_ != nullptr ? static_cast<PageSource*>(written_.get()) : pages_.get();
   }
+  // The same where storage nodes make pages from the logs; else null.
+  [[nodiscard]] PositionedPages* replayed_pages() noexcept { return pages_.get(); }
   [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
   // How far the log is durable. Whoever reads it on storage nodes will see all of that soon.
   [[nodiscard]] Lsn durable_log() {
@@ -252,7 +254,7 @@ class ComputeNode {
                                          : cluster::log_stream_of(place_.place.number);
   }
   void open_replayed_pages(const std::vector<transport::Address>& nodes,
-                           const std::vector<std::string>& keys);
+                           const std::vector<std::string>& keys, size_t write_quorum);
   Status open_written_pages(uint64_t generation, const cluster::StorageGroup& group,
                             uint64_t deadline_us);
   Status open_shared_pages(uint64_t generation, const cluster::StorageGroup& group);

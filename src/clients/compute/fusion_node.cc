@@ -101,6 +101,8 @@ void FusionNode::leave_again() {
 
 Status FusionNode::share_pages() {
   options_.pages.stream = cluster::log_stream_of(number());
+  options_.pages.replayed = node_->replayed_pages();
+  options_.pages.durable = options_.member.durable;
   STRATA_ASSIGN_OR_RETURN(pages_, member_->make_pages(options_.pages, node_->pages()));
   STRATA_RETURN_IF_ERROR(pages_->begin());
   return member_->serve();

@@ -178,12 +178,12 @@ Status FusionMember::serve() {
 
 Status FusionMember::leave() {
   stop();
+  const proto::StreamPosition end = pages_ == nullptr ? proto::StreamPosition{} : pages_->log_end();
   pages_.reset();
   lease_.end();  // FC32
   STRATA_RETURN_IF_ERROR(status());
-  const Status left =
-      calls_.call(proto::kFusionLeave, proto::encode(proto::FusionCallerRequest{calls_.caller()}))
-          .status();
+  const proto::FusionLeaveRequest request{calls_.caller(), end};
+  const Status left = calls_.call(proto::kFusionLeave, proto::encode(request)).status();
   return is_fenced(left) ? ok_status() : left;  // an earlier try was heard
 }
 

@@ -69,6 +69,7 @@ class FusionPages::Source final : public PageSource {
   // page is being given up (FH6). Looked at after the frames, and told before the rest is waited
   // for.
   Status sync_below(Lsn floor) override {
+    if (replays_log()) return ok_status();  // FH14
     const Epoch epoch = pages_->pool_now()->epoch;
     STRATA_RETURN_IF_ERROR(pages_->report_all(pages_->holds_.all_unreported(), epoch));
     return pages_->service_->write_back_below(pages_->options_.stream, floor);
@@ -78,12 +79,21 @@ class FusionPages::Source final : public PageSource {
     STRATA_RETURN_IF_ERROR(pages_->service_->forget_space(space));
     return storage_->delete_space(space);
   }
-  StatusOr<bool> space_exists(SpaceId space) override { return storage_->space_exists(space); }
+  // FH14: one that is not there has no first page, as who opens it finds out by that page's lock.
+  StatusOr<bool> space_exists(SpaceId space) override {
+    return replays_log() ? StatusOr<bool>(true) : storage_->space_exists(space);
+  }
   StatusOr<std::vector<SpaceId>> list_spaces() override { return storage_->list_spaces(); }
   Status grow_space(SpaceId space, uint32_t pages) override {
     return storage_->grow_space(space, pages);
   }
   StatusOr<uint32_t> space_pages(SpaceId space) override { return storage_->space_pages(space); }
+  [[nodiscard]] bool replays_log() const override { return pages_->options_.replayed != nullptr; }
+  // The log was read to its end, and its epoch begins there.
+  void begin_at(Llsn last) override {
+    storage_->begin_at(last);
+    pages_->log_found_ = pages_->options_.durable().value;
+  }
   [[nodiscard]] bool needs_page_images() const override { return storage_->needs_page_images(); }
 
  private:
@@ -142,6 +152,7 @@ FusionPages::FusionPages(const FusionPagesOptions& options, Epoch epoch, const L
             changed_.notify_all();
           },
           epoch) {
+  STRATA_ASSERT(options.replayed == nullptr || options.durable != nullptr);
   thread_ = std::thread([this] { work(); });
 }
 
@@ -270,11 +281,16 @@ bool FusionPages::seems_held(PageId id, LatchMode mode) const noexcept {
   return holds_.seems_held(id, mode_of(mode));
 }
 
+proto::StreamPosition FusionPages::log_end() const {
+  if (options_.replayed == nullptr || !adoption_ended_) return {};
+  return {options_.stream, options_.durable()};
+}
+
 void FusionPages::serve(BufferPool* pool) {
   if (pool != nullptr && !adoption_ended_) {
     holds_.redo(false);
     // If it fails, what the last life held and did not change stays locked until this life ends.
-    const Status status = service_->adoption_ended();
+    const Status status = service_->adoption_ended({options_.stream, Lsn{log_found_.load()}});
     adoption_ended_ = status.ok();
     if (!status.ok())
       diag(Severity::kError, "the memory node has not heard that the log is redone: %s",
@@ -390,10 +406,22 @@ Status FusionPages::read_once(PageId id, Llsn at_least, char* page) {
   }
   const Llsn wanted = std::max(at_least, version.known ? version.llsn : Llsn{});
   counters_.storage_reads.fetch_add(1, std::memory_order_relaxed);
-  STRATA_RETURN_IF_ERROR(storage_->read(id, wanted, page));
+  STRATA_RETURN_IF_ERROR(read_stored(id, wanted, version, page));
   if (header_of(page)->llsn >= wanted.value) return ok_status();  // FH8
   return error_peer_down("storage does not have the newest version of " + name_of(id) +
                          ", and the memory node's slot cannot be read");
+}
+
+// FH14
+Status FusionPages::read_stored(PageId id, Llsn wanted, const PageHolds::Version& version,
+                                char* page) {
+  if (options_.replayed == nullptr) return storage_->read(id, wanted, page);
+  std::vector<LogPosition> places;
+  for (const proto::StreamPosition& at : version.floor.scanned_to)
+    places.push_back({at.stream, at.lsn});
+  if (const Lsn found{log_found_.load()}; !found.is_zero())
+    places.push_back({options_.stream, found});
+  return options_.replayed->read_behind(id, wanted, places, page);
 }
 
 // FH2.
@@ -425,7 +453,13 @@ Status FusionPages::take_slots(const PoolRef& pool, size_t count, std::vector<ui
     }
     if (!slots->empty()) return ok_status();
     Status status = get_slots(pool, 0);
-    if (status.ok() && pool->slots.free() == 0) status = wait_for_slots(pool);
+    if (status.ok() && pool->slots.free() == 0) {
+      if (options_.replayed != nullptr) {  // FH14
+        slots->assign(count, kNoPageSlot);
+        return ok_status();
+      }
+      status = wait_for_slots(pool);
+    }
     heard(status);
     STRATA_RETURN_IF_ERROR(status);
   }
@@ -470,9 +504,10 @@ Status FusionPages::get_slots(const PoolRef& pool, uint64_t wait_us) {
   return taken.status();
 }
 
-// Puts pages[which[i]] into slots[i].
+// Puts pages[which[i]] into slots[i]; all of them are slots, or none is.
 Status FusionPages::put(const PoolRef& pool, const std::vector<uint32_t>& slots,
                         const std::vector<uint32_t>& which, const char* pages) {
+  if (!slots.empty() && slots.front() == kNoPageSlot) return ok_status();
   RegionOperation puts[kPutsAtOnce];
   for (size_t from = 0; from < which.size(); from += kPutsAtOnce) {
     const size_t some = std::min<size_t>(kPutsAtOnce, which.size() - from);
@@ -521,8 +556,8 @@ Status FusionPages::write(const PageId* ids, const PageChanges* changes, uint32_
 Status FusionPages::write_some(const PoolRef& pool, const std::vector<uint32_t>& which,
                                const std::vector<uint32_t>& slots, const PageId* ids,
                                const PageChanges* changes, const char* pages, bool* ok) {
-  if (!lease_->valid(pool->epoch)) {  // FU3: it may have waited
-    pool->slots.add(slots);           // nothing was put into them
+  if (!lease_->valid(pool->epoch)) {                           // FU3: it may have waited
+    if (slots.front() != kNoPageSlot) pool->slots.add(slots);  // nothing was put into them
     return no_lease();
   }
   STRATA_RETURN_IF_ERROR(put(pool, slots, which, pages));  // FH4: else these slots are lost

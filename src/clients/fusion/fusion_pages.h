@@ -22,6 +22,10 @@
 //   FH12  A thread whose own page is among those that it asks for waits for a grant in that call,
 //        for a moment, unless many do: the grant then wakes this thread, and none that hears
 //        events. Who asks for others only does not wait: its own page may come meanwhile.
+//   FH14  Where storage makes pages from the logs (FusionPagesOptions::replayed) it is asked with
+//         the places in them that the grant names, and with the end that this server's own log had
+//         when it was opened. Which llsn a page has need not be known then. The pool is a cache: a
+//         version that finds no slot is reported without one, and a checkpoint waits for none.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what
 //        storage has; storage has all of it then (FU16).
 #pragma once
@@ -42,6 +46,7 @@
 #include "clients/fusion/page_holds.h"
 #include "clients/fusion/page_slots.h"
 #include "pagefile/page_source.h"
+#include "pagefile/positioned_pages.h"
 #include "transport/regions/remote_region.h"
 
 namespace strata::clients {
@@ -63,7 +68,8 @@ class PageService {
                                                      uint64_t wait_us, Epoch epoch) = 0;
   // Adopts this server's own place: the pages that its last life had exclusively.
   virtual StatusOr<std::vector<PageId>> adopt() = 0;
-  virtual Status adoption_ended() = 0;
+  // `end`: of this server's log, as it was found (FP7 of fusion/pages).
+  virtual Status adoption_ended(const proto::StreamPosition& end) = 0;
   // Until storage has what the stream changed below that place, as far as slots have it.
   virtual Status write_back_below(StreamId stream, Lsn below) = 0;
   virtual Status forget_space(SpaceId space) = 0;
@@ -73,6 +79,10 @@ class PageService {
 
 struct FusionPagesOptions {
   StreamId stream;  // this server's
+  // FH14. Another face of the storage; null: it has what the memory node writes to it.
+  PositionedPages* replayed = nullptr;
+  // With it. How far this server's log is durable, for sure.
+  std::function<Lsn()> durable = nullptr;
   PageHoldsOptions holds;
   uint64_t wait_us_max = 60'000'000;   // for a page; then timed_out
   uint64_t lease_us_max = 30'000'000;  // for the next lease, once a page was granted
@@ -105,6 +115,10 @@ class FusionPages final : public PageLock {
   Status begin();
   // What goes into KernelSeams beside this.
   [[nodiscard]] PageSource* source() noexcept;
+
+  // FH14. Where all is that this server has changed; of none: it serves nothing yet, or storage has
+  // what the memory node wrote.
+  [[nodiscard]] proto::StreamPosition log_end() const;
 
   // From the memory node, in any order, any number of times.
   void granted(const proto::PageGrant& grant) { holds_.granted(grant); }
@@ -163,6 +177,7 @@ class FusionPages final : public PageLock {
   Status write(const PageId* ids, const PageChanges* changes, uint32_t count, const char* pages,
                bool* ok);
   Status read_once(PageId id, Llsn at_least, char* page);
+  Status read_stored(PageId id, Llsn wanted, const PageHolds::Version& version, char* page);
   Status report_unreported(const PageId* ids, uint32_t count, Epoch epoch);
   Status report_all(const std::vector<proto::PageReport>& reports, Epoch epoch);
   Status write_some(const PoolRef& pool, const std::vector<uint32_t>& which,
@@ -179,7 +194,8 @@ class FusionPages final : public PageLock {
   PageService* const service_;
   PageSource* const storage_;
   const std::unique_ptr<Source> source_;
-  std::set<PageId> to_redo_;  // constant once the kernel is opened
+  std::set<PageId> to_redo_;            // constant once the kernel is opened
+  std::atomic<uint64_t> log_found_{0};  // Lsn: where the own log ended when it was opened
 
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;

@@ -363,7 +363,8 @@ bool PageHolds::put(PageReport version, Epoch epoch) {
   version.number = hold.number;
   version.changed = true;
   version.gives_up = false;
-  hold.version = {true, version.llsn, version.slot, {}};
+  hold.version = {
+      true, version.llsn, version.slot, {version.llsn, {{version.stream, version.end}}}};
   hold.unreported = version;
   return true;
 }

@@ -87,7 +87,8 @@ class PageHolds {
     bool known = false;
     Llsn llsn;
     uint32_t slot = proto::kNoPageSlot;
-    proto::PageFloor floor;  // if it is not known
+    // If it is not known; and, where storage makes pages from the log, where the logs have it.
+    proto::PageFloor floor;
   };
   struct Ready {
     PageId page;

@@ -26,7 +26,7 @@ Status RemoteNames::report(const std::vector<proto::NameReport>& reports) {
 }
 
 Status RemoteNames::adoption_ended() {
-  const proto::AdoptionEndedRequest request{calls_->caller(), calls_->caller().server};
+  const proto::AdoptionEndedRequest request{calls_->caller(), calls_->caller().server, {}};
   return calls_->call(proto::kNamesAdopted, proto::encode(request)).status();
 }
 

@@ -77,8 +77,8 @@ StatusOr<std::vector<PageId>> RemotePages::adopt() {
   }
 }
 
-Status RemotePages::adoption_ended() {
-  const proto::AdoptionEndedRequest request{calls_->caller(), calls_->caller().server};
+Status RemotePages::adoption_ended(const proto::StreamPosition& end) {
+  const proto::AdoptionEndedRequest request{calls_->caller(), calls_->caller().server, end};
   return calls_->call(proto::kAdoptionEnded, proto::encode(request)).status();
 }
 

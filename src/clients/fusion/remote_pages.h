@@ -34,7 +34,7 @@ class RemotePages final : public PageService {
   StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted, uint64_t wait_us,
                                              Epoch epoch) override;
   StatusOr<std::vector<PageId>> adopt() override;
-  Status adoption_ended() override;
+  Status adoption_ended(const proto::StreamPosition& end) override;
   Status write_back_below(StreamId stream, Lsn below) override;
   Status forget_space(SpaceId space) override;
   void end() override { ended_.raise(); }

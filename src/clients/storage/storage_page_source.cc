@@ -1,6 +1,7 @@
 #include "clients/storage/storage_page_source.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/aligned.h"
@@ -40,7 +41,10 @@ class Patience {
 }  // namespace
 
 StoragePageSource::StoragePageSource(const transport::Secret& secret, StoragePagesOptions options)
-    : options_(std::move(options)), secret_(secret), given_up_(options_.given_up_max) {
+    : options_(std::move(options)),
+      secret_(secret),
+      given_up_(options_.given_up_max),
+      write_quorum_(options_.write_quorum) {
   STRATA_ASSERT(!options_.addresses.empty());
   STRATA_ASSERT(options_.keys.empty() || options_.keys.size() == options_.addresses.size());
   for (size_t i = 0; i < options_.addresses.size(); ++i)
@@ -85,6 +89,7 @@ void StoragePageSource::follow(const ReplicaSet& replicas) {
     const MutexLock lock(mutex_);
     if (replicas.generation <= generation_) return;
     generation_ = replicas.generation;
+    if (write_quorum_ != 0) write_quorum_ = replicas.write_quorum;
     std::vector<std::string> keys;
     for (const std::shared_ptr<Node>& node : nodes_) keys.push_back(node->key);
     before = places_before(keys, replicas);
@@ -142,7 +147,16 @@ bool StoragePageSource::may_try_again(uint64_t deadline_us) {
 }
 
 Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
-  return read_anywhere({id, needed(id, at_least)}, page);
+  return read_anywhere({{id, needed(id, at_least)}}, page);
+}
+
+// SPS10
+Status StoragePageSource::read_behind(PageId id, Llsn at_least,
+                                      absl::Span<const LogPosition> places, char* page) {
+  constexpr Llsn kNewest{UINT64_MAX};  // GP3 of storenode/replay
+  Wanted wanted{{id, kNewest, kNewest}, {}, at_least};
+  for (const LogPosition& at : places) wanted.places.push_back({at.stream, at.lsn});
+  return read_anywhere(wanted, page);
 }
 
 // SPS8. A node answers as of the lower bound (GP2), so that both are the same. What this node gave
@@ -152,10 +166,10 @@ Status StoragePageSource::read_version(PageId id, Llsn at_least, Llsn at_most, c
   if (at_most < at_least)
     return error_invalid_argument(name_of(id) + " as of llsn " + std::to_string(at_most.value) +
                                   ", and not older than " + std::to_string(at_least.value));
-  return read_anywhere({id, at_most, at_most}, page);
+  return read_anywhere({{id, at_most, at_most}}, page);
 }
 
-Status StoragePageSource::read_anywhere(const proto::PageWanted& wanted, char* page) {
+Status StoragePageSource::read_anywhere(const Wanted& wanted, char* page) {
   const uint64_t begin_us = monotonic_us();
   Patience patience(options_.read_timeout_us);
   counters_.pages.fetch_add(1, std::memory_order_relaxed);
@@ -182,14 +196,20 @@ Status StoragePageSource::read_anywhere(const proto::PageWanted& wanted, char* p
   }
 }
 
-Status StoragePageSource::read_from(size_t node, const proto::PageWanted& wanted, uint32_t wait_us,
+Status StoragePageSource::read_from(size_t node, const Wanted& wanted, uint32_t wait_us,
                                     uint64_t deadline_us, char* page) {
-  proto::GetPagesRequest request{options_.stream, options_.epoch, wait_us, {}, {}};
-  request.pages.push_back(wanted);
+  proto::GetPagesRequest request{options_.stream, options_.epoch, wait_us, {}, wanted.places};
+  request.pages.push_back(wanted.page);
   std::string bytes;
   STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReplyView reply,
                           ask(node, request, deadline_us, &bytes));
-  return take(*node_at(node), wanted, reply.pages[0], page);
+  const Status taken = take(*node_at(node), wanted.page, reply.pages[0], page);
+  const bool is_there = taken.ok() || is_not_found(taken);
+  const Llsn got = taken.ok() ? reply.pages[0].llsn : Llsn{};
+  if (!is_there || got >= wanted.llsn_min) return taken;
+  return error_peer_down("storage node " + node_at(node)->channel.address() + " has " +
+                         name_of(wanted.page.page) + " as of llsn " + std::to_string(got.value) +
+                         ", as of " + std::to_string(wanted.llsn_min.value) + " it is needed");
 }
 
 // --- batches ---
@@ -343,6 +363,7 @@ Status StoragePageSource::take(const Node& node, const proto::PageWanted& wanted
 // --- spaces ---
 
 StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
+  if (options_.write_quorum != 0) return list_spaces_of_enough();
   Patience patience(options_.read_timeout_us);
   bool another_round = false;
   for (size_t tries = 0;; ++tries) {
@@ -368,9 +389,19 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   // found it mostly knows the spaces, too. A node with a damaged log has it from a peer.
   const AlignedBytes page(kPageBytes);
   const Llsn begin{begin_.load(std::memory_order_acquire)};
-  const Status known =
-      read_from(node, {PageId{kSystemSpace, 0}, begin}, options_.wait_us, deadline_us, page.get());
+  const Status known = read_from(node, {{PageId{kSystemSpace, 0}, begin}}, options_.wait_us,
+                                 deadline_us, page.get());
   if (!known.ok() && !is_not_found(known)) return known;
+  STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply, ask_for_spaces(node, deadline_us));
+  if (reply.as_of < begin)
+    return error_peer_down("storage node " + node_at(node)->channel.address() +
+                           " knows the spaces as of llsn " + std::to_string(reply.as_of.value) +
+                           ", as of " + std::to_string(begin.value) + " they are needed");
+  return std::move(reply.spaces);
+}
+
+StatusOr<proto::ListSpacesReply> StoragePageSource::ask_for_spaces(size_t node,
+                                                                   uint64_t deadline_us) {
   transport::CallOptions call;
   call.method = proto::kListSpaces;
   call.epoch = options_.epoch.value;
@@ -378,13 +409,33 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   call.idempotent = proto::may_repeat(call.method);
   transport::BlockingReply answer;
   STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, {}, &answer));
-  STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
-                          proto::decode_list_spaces_reply(answer.payload));
-  if (reply.as_of < begin)
-    return error_peer_down("storage node " + node_at(node)->channel.address() +
-                           " knows the spaces as of llsn " + std::to_string(reply.as_of.value) +
-                           ", as of " + std::to_string(begin.value) + " they are needed");
-  return std::move(reply.spaces);
+  return proto::decode_list_spaces_reply(answer.payload);
+}
+
+// SPS10. Whatever one of them has: another one may lack it.
+StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of_enough() {
+  const uint64_t deadline_us = monotonic_us() + options_.read_timeout_us;
+  for (;;) {
+    const size_t count = node_count();
+    size_t answered = 0;
+    std::set<SpaceId> spaces;
+    Status error = error_peer_down("too few storage nodes answer");
+    for (size_t node = 0; node < count; ++node) {
+      const auto reply = ask_for_spaces(node, deadline_us);
+      if (!reply.ok()) {
+        error = reply.status();
+        if (ends_right(error) || is_interrupted(error)) return error;
+        continue;
+      }
+      spaces.insert(reply->spaces.begin(), reply->spaces.end());
+      ++answered;
+      const MutexLock lock(mutex_);
+      if (answered + write_quorum_ > nodes_.size())
+        return std::vector<SpaceId>(spaces.begin(), spaces.end());
+    }
+    if (!may_try_again(deadline_us)) return error;
+    if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
+  }
 }
 
 StatusOr<bool> StoragePageSource::space_exists(SpaceId space) {

@@ -16,6 +16,11 @@
 //         another one may still have.
 //   SPS9  A batch that was begun ends once, by its deadline at the latest, also when its node has
 //         lost its place meanwhile: in the thread of options.world.
+//   SPS10  Where several servers write, each in a log of its own, a page is read behind the places
+//         in these logs that the reader names (read_behind()); what this node gave up, and where
+//         its own log began, say nothing of it. A list of spaces then is that of as many nodes as
+//         have one among them that has everything durable, each as far as it had the logs when it
+//         was asked.
 //   SPS7  A list of spaces is no older than the end of the log as this life found it.
 #pragma once
 
@@ -31,6 +36,7 @@
 #include "clients/storage/given_up_pages.h"
 #include "clients/storage/replica_set.h"
 #include "pagefile/page_source.h"
+#include "pagefile/positioned_pages.h"
 #include "proto/page_messages.h"
 #include "transport/address.h"
 #include "transport/calls/blocking_channel.h"
@@ -44,7 +50,10 @@ struct StoragePagesOptions {
   Epoch epoch;
   std::vector<transport::Address> addresses;  // of the storage nodes
   std::vector<std::string> keys;              // theirs, for follow() (replica_set.h)
-  size_t given_up_max = 1u << 20;             // pages whose llsn is known exactly; 0: none
+  // Where several servers write (SPS10): of how many nodes what counts as durable is on; 0: one
+  // writes.
+  size_t write_quorum = 0;
+  size_t given_up_max = 1u << 20;        // pages whose llsn is known exactly; 0: none
   uint32_t wait_us = 2'000'000;          // what a node may wait for its log before another is asked
   uint32_t read_ahead_wait_us = 50'000;  // the same for pages that nobody waits for yet
   uint64_t read_timeout_us = 30'000'000;  // then read() fails
@@ -57,7 +66,7 @@ struct StoragePagesOptions {
   transport::World world = {};
 };
 
-class StoragePageSource final : public PageSource {
+class StoragePageSource final : public PageSource, public PositionedPages {
  public:
   StoragePageSource(const transport::Secret& secret, StoragePagesOptions options);
   ~StoragePageSource() override;
@@ -65,6 +74,9 @@ class StoragePageSource final : public PageSource {
   Status read(PageId id, Llsn at_least, char* page) override;
   // SPS8. Errors also: kOutOfRange, that state is collected on every node.
   Status read_version(PageId id, Llsn at_least, Llsn at_most, char* page) override;
+  // SPS10
+  Status read_behind(PageId id, Llsn at_least, absl::Span<const LogPosition> places,
+                     char* page) override;
   // One call for all; what that node does not have at hand is left out (no other is asked).
   void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) override;
   // SPS9. The same, and nobody waits for it.
@@ -118,6 +130,11 @@ class StoragePageSource final : public PageSource {
     transport::BlockingChannel channel;
     std::unique_ptr<transport::Channel> batches;  // null: options_.world is none
   };
+  struct Wanted {
+    proto::PageWanted page;
+    std::vector<proto::Position> places = {};  // SPS10
+    Llsn llsn_min = {};                        // of the answer
+  };
   // Where what a batch brings belongs.
   struct Batch {
     const PageId* ids;
@@ -136,15 +153,17 @@ class StoragePageSource final : public PageSource {
   [[nodiscard]] size_t node_count() const;
   [[nodiscard]] std::shared_ptr<Node> node_at(size_t node) const;  // modulo their number
   [[nodiscard]] Llsn needed(PageId id, Llsn at_least) const;
-  Status read_anywhere(const proto::PageWanted& wanted, char* page);
-  Status read_from(size_t node, const proto::PageWanted& wanted, uint32_t wait_us,
-                   uint64_t deadline_us, char* page);
+  Status read_anywhere(const Wanted& wanted, char* page);
+  Status read_from(size_t node, const Wanted& wanted, uint32_t wait_us, uint64_t deadline_us,
+                   char* page);
   // The reply lies in *bytes.
   StatusOr<proto::GetPagesReplyView> ask(size_t node, const proto::GetPagesRequest& request,
                                          uint64_t deadline_us, std::string* bytes);
   Status take(const Node& node, const proto::PageWanted& wanted, const proto::PageView& got,
               char* page);
   StatusOr<std::vector<SpaceId>> list_spaces_of(size_t node, uint64_t deadline_us);
+  StatusOr<std::vector<SpaceId>> list_spaces_of_enough();
+  StatusOr<proto::ListSpacesReply> ask_for_spaces(size_t node, uint64_t deadline_us);
   // OK: one node at least said so.
   Status tell_readers_lease(const proto::ReaderLeaseRequest& lease);
   void prefer_again(const quorum::ReplicasBefore& before);
@@ -164,6 +183,7 @@ class StoragePageSource final : public PageSource {
   bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Node>> nodes_ STRATA_GUARDED_BY(mutex_);  // by place
   uint64_t generation_ STRATA_GUARDED_BY(mutex_) = 0;                   // of the set followed last
+  size_t write_quorum_ STRATA_GUARDED_BY(mutex_);                       // of it (SPS10)
 };
 
 }  // namespace strata::clients

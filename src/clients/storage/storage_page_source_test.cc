@@ -40,7 +40,7 @@ class StoragePages : public ::testing::Test {
   using Answer = std::function<PageGot(const PageWanted&)>;
 
   // `list_as_of`: of its list of spaces.
-  void add_node(Answer answer, uint64_t list_as_of = 1'000'000) {
+  void add_node(Answer answer, uint64_t list_as_of = 1'000'000, uint32_t space = 7) {
     const std::string address = "unix:" + (folder_ / std::to_string(servers_.size()));
     servers_.push_back(std::make_unique<transport::RpcServer>(io_.world(), secret_of('s'),
                                                               transport::ServerOptions{}));
@@ -51,6 +51,7 @@ class StoragePages : public ::testing::Test {
                               const auto request = proto::decode_get_pages(call.payload);
                               ASSERT_TRUE(request.ok());
                               EXPECT_EQ(request->epoch, Epoch{4});
+                              places_ = request->scanned_to;
                               proto::GetPagesReply reply{{}, backlog_};
                               for (const PageWanted& wanted : request->pages) {
                                 last_ = wanted;
@@ -58,10 +59,12 @@ class StoragePages : public ::testing::Test {
                               }
                               responder.reply(proto::encode(reply));
                             });
-    servers_.back()->handle(proto::kListSpaces, [this, list_as_of](const transport::Request&,
-                                                                   transport::Responder responder) {
+    servers_.back()->handle(proto::kListSpaces, [this, list_as_of, space](
+                                                    const transport::Request&,
+                                                    transport::Responder responder) {
       ++lists_;
-      responder.reply(proto::encode(proto::ListSpacesReply{{SpaceId{7}}, Llsn{list_as_of}}));
+      if (space == 0) return responder.fail(error_peer_down("its logs are not scanned so far"));
+      responder.reply(proto::encode(proto::ListSpacesReply{{SpaceId{space}}, Llsn{list_as_of}}));
     });
     ASSERT_TRUE(servers_.back()->listen(address).ok());
     options_.addresses.push_back(address);
@@ -92,9 +95,46 @@ class StoragePages : public ::testing::Test {
   const AlignedBytes page_{kPageBytes, 4096};
   std::atomic<int> calls_{0};
   std::atomic<int> lists_{0};
-  std::atomic<uint64_t> backlog_{5};  // what replies say
-  PageWanted last_;                   // the IO thread's, until a call has ended
+  std::atomic<uint64_t> backlog_{5};     // what replies say
+  PageWanted last_;                      // the IO thread's, until a call has ended
+  std::vector<proto::Position> places_;  // likewise
 };
+
+TEST_F(StoragePages, BehindPlacesInSeveralLogsTheNewestStateIsAskedFor) {  // SPS10
+  options_.write_quorum = 1;
+  add_node(good(70));
+  source().begin_at(Llsn{1'000});  // what this node knows of its own log says nothing
+  ASSERT_TRUE(source().write(kPage, page_bytes(kPage, 900).data()).ok());
+  const LogPosition places[] = {{StreamId{1}, Lsn{500}}, {StreamId{3}, Lsn{40}}};
+  ASSERT_TRUE(source().read_behind(kPage, Llsn{}, places, page_.get()).ok());
+  EXPECT_EQ(last_.at_least, Llsn{UINT64_MAX});
+  EXPECT_EQ(last_.at_most, Llsn{UINT64_MAX});
+  EXPECT_EQ(places_,
+            (std::vector<proto::Position>{{StreamId{1}, Lsn{500}}, {StreamId{3}, Lsn{40}}}));
+  EXPECT_TRUE(source().read_behind(kPage, Llsn{70}, {}, page_.get()).ok());
+}
+
+TEST_F(StoragePages, AnAnswerThatIsOlderThanWhatIsKnownIsNone) {  // SPS10
+  options_.read_timeout_us = 200'000;
+  add_node(good(60));
+  add_node(failing(error_not_found("never written")));
+  EXPECT_TRUE(is_peer_down(source().read_behind(kPage, Llsn{70}, {}, page_.get())));
+  EXPECT_GE(calls_.load(), 2);
+  EXPECT_TRUE(source().read_behind(kPage, Llsn{}, {}, page_.get()).ok());
+}
+
+TEST_F(StoragePages, TheSpacesAreThoseThatEnoughNodesHave) {  // SPS10
+  options_.write_quorum = 2;
+  options_.read_timeout_us = 300'000;
+  add_node(good(60), 0, 7);
+  add_node(good(60), 0, 0);  // cannot say
+  add_node(good(60), 0, 8);
+  const auto spaces = source().list_spaces();
+  ASSERT_TRUE(spaces.ok()) << spaces.status();
+  EXPECT_EQ(*spaces, (std::vector<SpaceId>{SpaceId{7}, SpaceId{8}}));
+  servers_[0].reset();
+  EXPECT_TRUE(is_peer_down(source().list_spaces().status()));
+}
 
 TEST_F(StoragePages, AsksForWhatItGaveUp) {  // SPS1
   options_.given_up_max = 64 * 2;            // two for each part of the map

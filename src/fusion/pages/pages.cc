@@ -27,7 +27,9 @@ bool in_conflict(PageMode a, PageMode b) noexcept {
   return a == PageMode::kExclusive || b == PageMode::kExclusive;
 }
 
+// A floor names only what there is: nobody waits for a stream that was never begun.
 void raise(PageFloor* floor, uint32_t stream, uint64_t lsn) {
+  if (lsn == 0) return;
   for (proto::StreamPosition& at : floor->scanned_to) {
     if (at.stream.value != stream) continue;
     at.lsn.value = std::max(at.lsn.value, lsn);
@@ -57,13 +59,19 @@ template <typename Keep>
 void Pages::remove_holders(uint64_t now_us, const Keep& keep) {
   for (auto& [page, entry] : entries_) {
     const size_t before = entry.holders.size();
-    std::erase_if(entry.holders, [&](Holder& holder) { return !keep(&holder); });
-    if (entry.holders.size() == before) continue;
-    settle(page, &entry, now_us);
+    bool lost = false;  // FP7
+    std::erase_if(entry.holders, [&](Holder& holder) {
+      const bool wrote = !holder.dead && holder.mode == PageMode::kExclusive;
+      const bool kept = keep(&holder);
+      lost |= wrote && (!kept || holder.dead);
+      return !kept;
+    });
+    if (lost) lose_version(&entry);
+    if (lost || entry.holders.size() != before) settle(page, &entry, now_us);
   }
 }
 
-void Pages::left(NodeId server, uint64_t life) {
+void Pages::left(NodeId server, uint64_t life, const proto::StreamPosition& end) {
   const auto it = members_.find(server.value);
   if (it == members_.end() || it->second.life != life || it->second.fenced) return;
   fence(server);
@@ -71,6 +79,7 @@ void Pages::left(NodeId server, uint64_t life) {
                                   [&](const auto& dead) { return dead.second.adopter == server; });
   if (adopts) return release_fenced(server);  // what it was redoing is not ready
   members_.erase(server.value);
+  know_ends({&end, 1});
   remove_holders(0, [&](const Holder* h) { return h->dead || h->server != server; });
 }
 
@@ -163,8 +172,10 @@ Status Pages::adopt(const PageCaller& adopter, NodeId place) {
   return ok_status();
 }
 
-Status Pages::adoption_ended(const PageCaller& adopter, NodeId place) {
+Status Pages::adoption_ended(const PageCaller& adopter, NodeId place,
+                             const proto::StreamPosition& end) {
   STRATA_RETURN_IF_ERROR(check_caller(adopter));
+  know_ends({&end, 1});
   const auto it = dead_.find(place.value);
   if (it == dead_.end() || it->second.adopter != adopter.server) return ok_status();
   dead_.erase(it);
@@ -335,6 +346,19 @@ void Pages::take_version(Entry* entry, const PageReport& report) {
   }
 }
 
+// FP7
+void Pages::lose_version(Entry* entry) {
+  if (!options_.storage_replays) return;
+  if (entry->slot != kNoPageSlot) free_slot(std::exchange(entry->slot, kNoPageSlot));
+  entry->known = false;
+}
+
+void Pages::know_ends(absl::Span<const proto::StreamPosition> ends) {
+  if (!options_.storage_replays) return;
+  for (const proto::StreamPosition& end : ends)
+    for (PageFloor& floor : floors_) raise(&floor, end.stream.value, end.lsn.value);
+}
+
 // --- grants ---
 
 void Pages::settle(PageId page, Entry* entry, uint64_t now_us) {
@@ -367,6 +391,8 @@ void Pages::send_grant(PageId page, const Entry& entry, const Holder& holder) {
   PageGrant grant{page,        holder.ask, holder.number, holder.mode,
                   entry.known, entry.llsn, entry.slot,    {}};
   if (!entry.known) grant.floor = floors_[shard_of(page)];  // FU16: as it is now, so no lower
+  if (!entry.known || options_.storage_replays)
+    for (const auto& [stream, end] : entry.ends) raise(&grant.floor, stream, end);
   const auto member = members_.find(holder.server.value);
   STRATA_ASSERT(member != members_.end());
   outgoing_.push_back({holder.server, member->second.life, std::move(grant)});
@@ -478,11 +504,9 @@ void Pages::update_lists(PageId page, Entry* entry) {
 void Pages::drop(Entries::iterator it) {
   Entry& entry = it->second;
   STRATA_ASSERT(entry.idle && may_go(entry));
-  if (entry.known) {
-    PageFloor& floor = floors_[shard_of(it->first)];
-    floor.llsn = std::max(floor.llsn, entry.llsn);
-    for (const auto& [stream, end] : entry.ends) raise(&floor, stream, end);
-  }
+  PageFloor& floor = floors_[shard_of(it->first)];
+  if (entry.known) floor.llsn = std::max(floor.llsn, entry.llsn);
+  for (const auto& [stream, end] : entry.ends) raise(&floor, stream, end);
   if (entry.slot != kNoPageSlot) free_slot(entry.slot);
   idle_.erase(entry.listed_at);
   entries_.erase(it);

@@ -21,7 +21,8 @@
 //   FU16  An entry goes only when nobody has or wants the page and storage has all of it (where
 //         storage makes pages from the log: always, since the log of what is reported is durable).
 //         Then its shard's floor is at or above its llsn and its places in the logs; and the floor
-//         is told to whoever is granted a page that is not known.
+//         is told to whoever is granted a page that is not known. With a page that is known its own
+//         places in the logs are told where storage makes pages from them.
 //   FU20  Who asks waits behind all who asked for the page before. Holders are asked to give up as
 //         soon as the first in the queue cannot be granted beside them; and again after a while.
 //   FP1  A version is newer than the one before it (its llsn is larger), or it is no version: a
@@ -38,10 +39,15 @@
 //        nobody has or wants come first. So pages that servers keep never fill the pool for good.
 //   FP5  What all servers have been given and not used, an unused gift each, is a quarter of the
 //        slots at most: the rest is pages', which storage can be given.
+//   FP7  Where storage makes pages from the log nothing is redone: of a page that a server had
+//        exclusively when it ended, however it did, nobody knows the newest version. It is not
+//        known any more then, and all floors rise to the end of that server's log before anybody
+//        is granted it: when the server leaves, or when its place was adopted.
 //   FP6  A memory node in the place of one that is gone first hears what servers still have: from
 //        recover() to recovered() nothing is granted and no report counts. What they have keeps its
 //        number, in this epoch, too; new numbers are above all that anybody has heard of. Nothing
-//        is known of versions then: storage has to have all that was reported before recovered().
+//        is known of versions then: storage has to have all that was reported before recovered(),
+//        or to make it from the logs up to the ends that are named (know_ends()).
 //   FU17  oldest() of a stream is at or below the first change of it that is in a slot and not in
 //         storage. A write takes over what was to be written when it began; what is reported
 //         meanwhile stays.
@@ -103,8 +109,9 @@ class Pages {
   // --- servers ---
   // A member of the authority's. Errors: in_use (an earlier life is still one here).
   Status joined(NodeId server, uint64_t life);
-  // It has ended by itself, and reported all that it has changed.
-  void left(NodeId server, uint64_t life);
+  // It has ended by itself, and reported all that it has changed, or its log has it up to `end`
+  // (FP7).
+  void left(NodeId server, uint64_t life, const proto::StreamPosition& end = {});
   // Nothing that it says counts any more; nobody waits for it to be granted something.
   void fence(NodeId server);
   // The authority lets go what it had (Authority::may_release): its place is dead (FP3).
@@ -119,15 +126,20 @@ class Pages {
   Status holds(const proto::PageCaller& caller, absl::Span<const proto::HeldPage> pages);
   void heard_of(uint64_t number) noexcept { last_number_ = std::max(last_number_, number); }
   void recovered() noexcept { recovering_ = false; }
+  // Nothing that servers have changed before lies beyond these ends of their logs: all floors are
+  // at or above them from now on. Only where storage makes pages from the logs.
+  void know_ends(absl::Span<const proto::StreamPosition> ends);
 
   // --- adopting a dead place (FP3) ---
   [[nodiscard]] std::vector<DeadPage> dead_pages(NodeId place) const;
   // The adopter is a member; it may be the next life of the same server. Errors: fenced, kNotFound
   // (the place is not dead), in_use.
   Status adopt(const proto::PageCaller& adopter, NodeId place);
-  // Everything of the place's log is redone; what it still holds was not changed. Does nothing if
-  // the adopter is another one: said again, it may come late. Errors: fenced.
-  Status adoption_ended(const proto::PageCaller& adopter, NodeId place);
+  // Everything of the place's log is redone; what it still holds was not changed, or is in its log
+  // up to `end` (FP7). Lets nothing go if the adopter is another one: said again, it may come late.
+  // Errors: fenced.
+  Status adoption_ended(const proto::PageCaller& adopter, NodeId place,
+                        const proto::StreamPosition& end = {});
 
   // --- what servers say. Errors: fenced (another epoch, not a member, fenced), peer_down (FP6),
   // kInvalidArgument (no server of ours says that; nothing of it is done) ---
@@ -228,6 +240,7 @@ class Pages {
   bool grant_dead(NodeId server, const proto::PageAsk& ask, Entry* entry);
   void report_one(NodeId server, const proto::PageReport& report, uint64_t now_us);
   void take_version(Entry* entry, const proto::PageReport& report);
+  void lose_version(Entry* entry);
   void settle(PageId page, Entry* entry, uint64_t now_us);
   void grant(PageId page, Entry* entry, const Waiter& waiter);
   void send_grant(PageId page, const Entry& entry, const Holder& holder);

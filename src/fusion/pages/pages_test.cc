@@ -1,4 +1,4 @@
-// Goal: each rule of pages.h by hand, at exact steps (FU13, FU14, FU16, FU17, FU20, FP1-FP3).
+// Goal: each rule of pages.h by hand, at exact steps (FU13, FU14, FU16, FU17, FU20, FP1-FP3, FP7).
 #include "fusion/pages/pages.h"
 
 #include <gtest/gtest.h>
@@ -19,6 +19,7 @@ constexpr PageId kP{256, 7}, kQ{256, 8};
 constexpr auto kS = PageMode::kShared;
 constexpr auto kX = PageMode::kExclusive;
 constexpr Epoch kEpoch{4};
+using Positions = std::vector<proto::StreamPosition>;
 
 class PagesTest : public ::testing::Test {
  protected:
@@ -311,6 +312,71 @@ TEST_F(PagesTest, TheFloorIsThatOfTheGrantNotOfTheAsk) {  // FU16
   EXPECT_EQ(pages_->entries(), 1u);
   give_up(kB, kQ, b.number);
   EXPECT_EQ(granted(kC).floor.llsn, Llsn{70});
+}
+
+TEST_F(PagesTest, WhereStorageReplaysAKnownPageHasItsPlacesInTheLogs) {  // FU16
+  begin({.slots = 8, .shards = 1, .storage_replays = true});
+  PageGrant grant = take(kA, kP, kX, 1);
+  EXPECT_TRUE(grant.floor.scanned_to.empty());
+  ASSERT_TRUE(say(kA, version(kP, grant.number, 70, slot(kA), kA)).ok());
+  grant = take(kB, kP, kX, 1);
+  EXPECT_TRUE(grant.known);
+  EXPECT_EQ(grant.floor.scanned_to, (Positions{{StreamId{1}, Lsn{705}}}));
+  ASSERT_TRUE(say(kB, version(kP, grant.number, 80, kNoPageSlot, kB)).ok());
+  grant = take(kC, kP, kS, 1);
+  EXPECT_EQ(grant.slot, kNoPageSlot);
+  EXPECT_EQ(grant.floor.scanned_to, (Positions{{StreamId{1}, Lsn{705}}, {StreamId{2}, Lsn{805}}}));
+}
+
+// It may have changed the page after the version that is known.
+TEST_F(PagesTest, WhatAWriterHadThatEndedIsInItsLogUpToTheEnd) {  // FP7
+  begin({.slots = 8, .shards = 1, .storage_replays = true});
+  const PageGrant a = take(kA, kP, kX, 1);
+  ASSERT_TRUE(say(kA, version(kP, a.number, 70, slot(kA), kA, false)).ok());
+  take(kA, kQ, kX, 2);
+  const uint64_t free = pages_->free_slots();
+  ask(kB, kP, kS, 1);
+  one<PageGiveUp>(kA);
+  fence(kA);
+  EXPECT_EQ(pages_->free_slots(), free + 1);
+  ASSERT_TRUE(pages_->joined(kA, 900).ok());
+  const PageCaller next{kA, 900, kEpoch};
+  ASSERT_TRUE(pages_->adopt(next, kA).ok());
+  nothing();
+  ASSERT_TRUE(pages_->adoption_ended(next, kA, {StreamId{1}, Lsn{999}}).ok());
+  const PageGrant b = granted(kB);
+  EXPECT_FALSE(b.known);
+  EXPECT_EQ(b.slot, kNoPageSlot);
+  EXPECT_EQ(b.floor.scanned_to, (Positions{{StreamId{1}, Lsn{999}}}));
+  const PageGrant c = take(kC, kQ, kS, 1);  // also what it had never said anything of
+  EXPECT_EQ(c.floor.scanned_to, (Positions{{StreamId{1}, Lsn{999}}}));
+}
+
+TEST_F(PagesTest, SoIsWhatAWriterHadThatHasLeft) {  // FP7
+  begin({.slots = 8, .shards = 1, .storage_replays = true});
+  const PageGrant p = take(kA, kP, kX, 1);
+  ASSERT_TRUE(say(kA, version(kP, p.number, 70, slot(kA), kA, false)).ok());
+  const PageGrant q = take(kA, kQ, kX, 2);
+  ASSERT_TRUE(say(kA, version(kQ, q.number, 75, slot(kA), kA)).ok());  // given up: it is known
+  pages_->left(kA, life(kA), {StreamId{1}, Lsn{999}});
+  const PageGrant b = take(kB, kP, kS, 1);
+  EXPECT_FALSE(b.known);
+  EXPECT_EQ(b.floor.scanned_to, (Positions{{StreamId{1}, Lsn{999}}}));
+  const PageGrant c = take(kB, kQ, kS, 2);
+  EXPECT_TRUE(c.known);
+  EXPECT_EQ(c.llsn, Llsn{75});
+}
+
+// What a memory node hears of those of an earlier one; and who has no log says nothing of one.
+TEST_F(PagesTest, EndsOfLogsThatAreKnownAreInEveryFloor) {  // FP6
+  begin({.slots = 8, .shards = 4, .storage_replays = true});
+  const proto::StreamPosition ends[] = {{StreamId{1}, Lsn{500}}, {StreamId{2}, Lsn{}}};
+  pages_->know_ends(ends);
+  for (uint32_t page = 0; page < 20; ++page)
+    EXPECT_EQ(take(kA, {256, page}, kS, page + 1).floor.scanned_to,
+              (Positions{{StreamId{1}, Lsn{500}}}));
+  pages_->left(kB, life(kB), {});
+  EXPECT_EQ(pages_->floor_of(kP).scanned_to, (Positions{{StreamId{1}, Lsn{500}}}));
 }
 
 TEST_F(PagesTest, SlotsAreTakenBackFromPagesThatMayGo) {  // FP2

@@ -98,6 +98,7 @@ Status FusionService::make_regions() {
 
 void FusionService::begin() {
   time_.emplace(options_.time, epoch_, parts_.last, parts_.sealed_us, times_->data());
+  pages_.know_ends(parts_.ends);
   // Whom the predecessor served knows pages that this node does not. All of them are members.
   const std::vector<fusion::Member> before = authority().members();
   for (const fusion::Member& member : before) {

@@ -153,6 +153,9 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
     std::optional<fusion::AuthorityRecord> last;  // of the stream, when it was sealed
     uint64_t sealed_us = 0;                       // by options.now_us
     bool recovers = false;                        // FV11
+    // Where storage makes pages from the log: where the logs of earlier servers end, as far as they
+    // hold what anybody may ask for. None of those that go on (see recovered()).
+    std::vector<proto::StreamPosition> ends;
     std::vector<NodeId> unsettled;  // places that somebody is at, or has not left in order (FV11)
     AuthorityStream* stream = nullptr;  // outlives the service
     PageStore* store = nullptr;         // outlives it; null if options.pages.storage_replays
@@ -184,8 +187,8 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void stop();
 
   // FV11. Storage has everything of the logs of all servers, of those that go on as far as they
-  // have said. Once all were heard.
-  void recovered();
+  // have said; or makes pages from them, up to these ends. Once all were heard.
+  void recovered(const std::vector<proto::StreamPosition>& ends = {});
   // Fences a member. From a supervisor, or who adopts.
   void fence(NodeId server);
   // Its supervisor has seen the process end (FU4, FV7).
@@ -312,7 +315,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void drop_table(Server* server);
   void try_joins();
   void renew(const proto::FusionRenewRequest& request, const To& to);
-  void leave(const proto::FusionCallerRequest& request, const To& to);
+  void leave(const proto::FusionLeaveRequest& request, const To& to);
   // --- in the place of a memory node that is gone ---
   void expect(const fusion::Member& member);
   void resume(const proto::FusionResumeRequest& request, const To& to);

@@ -249,17 +249,17 @@ std::vector<proto::FusionServer> FusionService::list() const {
 }
 
 void FusionService::fusion_leave(Bytes payload, const To& to) {
-  serve(proto::decode_fusion_caller(payload), &FusionService::leave, to, payload.size());
+  serve(proto::decode_fusion_leave(payload), &FusionService::leave, to, payload.size());
 }
 
 // FV4. As a fenced one whose lease is over, so that its next life comes once nobody reads its
 // table.
-void FusionService::leave(const proto::FusionCallerRequest& request, const To& to) {
+void FusionService::leave(const proto::FusionLeaveRequest& request, const To& to) {
   Server* const server = check(request.caller, to);
   if (server == nullptr) return;
   server->left = true;
   server->sealed = true;
-  pages_.left(server->id, server->life);
+  pages_.left(server->id, server->life, request.end);
   names_.left(server->id, server->life);
   locks_.gone(server->id);
   // It is a member, and was not fenced.

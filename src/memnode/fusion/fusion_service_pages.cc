@@ -151,7 +151,8 @@ void FusionService::adoption_ended(Bytes payload, const To& to) {
 
 void FusionService::end_adoption(const proto::AdoptionEndedRequest& request, const To& to) {
   Server* const server = check(request.caller, to);
-  if (server == nullptr || refused(pages_.adoption_ended(request.caller, request.place), to))
+  if (server == nullptr ||
+      refused(pages_.adoption_ended(request.caller, request.place, request.end), to))
     return;
   const auto list = adopted_.find(request.place.value);
   if (list != adopted_.end() && list->second.life == server->life) {

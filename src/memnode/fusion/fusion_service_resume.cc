@@ -144,9 +144,10 @@ FusionRecovery FusionService::recovery() const {
   return now;
 }
 
-void FusionService::recovered() {
-  post_always([this] {
+void FusionService::recovered(const std::vector<proto::StreamPosition>& ends) {
+  post_always([this, ends] {
     if (!std::exchange(recovers_, false)) return;
+    pages_.know_ends(ends);
     pages_.recovered();
     names_.recovered();
     diag(Severity::kInfo, "fusion: the servers of the memory node before this one go on");

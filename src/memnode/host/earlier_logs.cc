@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/data_format.h"
+
 namespace strata::memnode {
 
 EarlierLogs::EarlierLogs(const fusion::AuthorityRecord& last, LogSealer* sealer,
@@ -49,6 +51,18 @@ StatusOr<std::vector<StreamId>> EarlierLogs::lacking() {
     if (!stored) lacking.push_back(stream);
   }
   return lacking;
+}
+
+// ERL6
+StatusOr<std::vector<proto::StreamPosition>> EarlierLogs::ends(LogRedoer* redoer) {
+  STRATA_RETURN_IF_ERROR(seal_all());
+  std::vector<StreamId> dead;
+  for (const auto& [stream, log] : ends_)
+    if (!live_.contains(stream) && !log.end.epoch.is_zero()) dead.push_back(stream);
+  STRATA_ASSIGN_OR_RETURN(std::vector<proto::StreamPosition> ends, redoer->find_ends(dead));
+  for (const auto& [stream, end] : live_)
+    if (end > kFirstLsn) ends.push_back({stream, end});
+  return ends;
 }
 
 namespace {

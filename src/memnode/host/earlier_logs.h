@@ -12,6 +12,9 @@
 //   ERL5  The log of a server that goes on (spare()) is not sealed. As far as it has said that it
 //         is durable it is redone with the others: no checkpoint of it says what was in the pool of
 //         the memory node that is gone, and what the server has given up is in its log.
+//   ERL6  Where storage makes pages from the logs it has everything; it is only to be known how far
+//        it has to read them (ends()). Also a log of which no checkpoint was published counts then,
+//        once there is a database: it may hold changes of pages that others have built on.
 //   ERL4  All logs that go on behind their checkpoints are redone together (log_redoer.h): pages
 //         have changes of several in turns.
 #pragma once
@@ -43,6 +46,8 @@ class EarlierLogs {
   // OK: storage has everything. Blocks for as long as redo takes; may be asked again. Errors: those
   // of lacking() and of LogRedoer::redo(), which say which logs it was about.
   Status complete(LogRedoer* redoer);
+  // ERL6. Blocks; may be asked again. Errors: those of seal_all() and of LogRedoer::find_ends().
+  StatusOr<std::vector<proto::StreamPosition>> ends(LogRedoer* redoer);
   [[nodiscard]] size_t servers() const noexcept { return ends_.size(); }
 
  private:

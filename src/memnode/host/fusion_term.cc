@@ -250,7 +250,7 @@ Status FusionTerm::open_stream() {
 // FTM6
 StatusOr<bool> FusionTerm::may_recover() {
   const auto last = stream_->last();
-  if (!last.has_value() || !shares_pages() || storage_replays_) return false;
+  if (!last.has_value() || !shares_pages()) return false;
   const bool are_there =
       std::any_of(last->members.begin(), last->members.end(),
                   [](const fusion::Member& member) { return member.fence == 0; });
@@ -322,13 +322,17 @@ void FusionTerm::make_sealer() {
                                              parts_.keys, options_.call_timeout_us);
 }
 
-// Where storage makes pages from the log it has everything, but may not have read all of it yet.
+// FTM7. While there is no database nothing counts that an attempt to make one has left.
+Status FusionTerm::find_ends() {
+  STRATA_ASSIGN_OR_RETURN(const bool founded, database_is_founded());
+  if (!founded) return ok_status();
+  STRATA_ASSIGN_OR_RETURN(ends_, earlier_->ends(redoer()));
+  return ok_status();
+}
+
 Status FusionTerm::ready() {
   if (recovers_ || earlier_ == nullptr || earlier_->servers() == 0) return ok_status();
-  if (storage_replays_)
-    return error_unsupported(
-        "there were servers of another memory node before, and this version does not know how far "
-        "storage nodes have to read their logs; to do: start with a new cluster");
+  if (storage_replays_) return find_ends();
   if (written_ == nullptr) {
     STRATA_ASSIGN_OR_RETURN(const auto lacking, earlier_->lacking());
     if (lacking.empty()) return ok_status();
@@ -356,9 +360,9 @@ Status FusionTerm::recover() {
                            " servers of the memory node before this one have said what they have");
   }
   earlier_->spare(now.durable);
-  STRATA_RETURN_IF_ERROR(earlier_->complete(redoer()));
+  STRATA_RETURN_IF_ERROR(storage_replays_ ? find_ends() : earlier_->complete(redoer()));
   recovers_ = false;
-  service_->recovered();
+  service_->recovered(ends_);
   return ok_status();
 }
 
@@ -370,6 +374,7 @@ StatusOr<std::shared_ptr<FusionService>> FusionTerm::serve() {
   parts.last = stream_->last();
   parts.sealed_us = stream_->sealed_us();
   parts.recovers = recovers_;
+  parts.ends = ends_;
   parts.unsettled = unsettled_;
   parts.stream = stream_.get();
   parts.store = store_.get();

@@ -13,7 +13,9 @@
 //   FTM6  If servers of the epoch before may still be there, nobody's log is sealed when a term
 //         begins. They are heard by the service (FV11); when all have spoken, or are gone, the logs
 //         of all are redone together, and only then anything is granted. While a database is being
-//         founded it is not so, nor where storage makes pages from the log.
+//         founded it is not so.
+//   FTM7  Where storage makes pages from the logs nothing is redone: it is found out where they
+//         end, which is told with the pages that are granted (FP7 of fusion/pages).
 //   FTM4  A lease that is lost is replaced, and the service goes on meanwhile: it is the stream
 //         that fences. If somebody else was given an epoch, this has ended.
 //   FTM5  What earlier attempts at founding a database left on storage nodes goes when a term
@@ -88,8 +90,7 @@ class FusionTerm {
   FusionTerm& operator=(const FusionTerm&) = delete;
 
   // FTM3. OK: it may serve. Blocks for as long as redo takes, but for the thread's InterruptScope;
-  // to be asked again. Errors: those of EarlierLogs::complete();
-  // unsupported (storage makes pages from the log, and there were servers before).
+  // to be asked again. Errors: those of EarlierLogs::complete(), or of ends() (FTM7).
   Status ready();
   // FTM6. Once it serves: OK: it may grant, too. Blocks as ready() does; to be asked again. Errors:
   // peer_down (not all servers have been heard yet), those of EarlierLogs::complete(), and of the
@@ -122,6 +123,7 @@ class FusionTerm {
   Status find_unsettled();
   LogRedoer* redoer();
   StatusOr<bool> database_is_founded();
+  Status find_ends();
   [[nodiscard]] LogSealer::Parts log_parts();
   void make_sealer();
   void follow(const StatusOr<cluster::Placement>& now);
@@ -141,8 +143,9 @@ class FusionTerm {
   const std::function<void()> wake_;
   cluster::DatabaseIdentity identity_;
   bool storage_replays_ = false;
-  bool recovers_ = false;          // FTM6
-  std::vector<NodeId> unsettled_;  // then
+  bool recovers_ = false;                    // FTM6
+  std::vector<NodeId> unsettled_;            // then
+  std::vector<proto::StreamPosition> ends_;  // FTM7
   std::unique_ptr<cluster::NodeAddresses> addresses_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   std::shared_ptr<registry::Lease> lease_ STRATA_GUARDED_BY(mutex_);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/data_format.h"
 #include "base/diag.h"
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/registry_control.h"
@@ -20,12 +21,12 @@ class LogRedoer::Taken {
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
-  Status open() {
+  Status open(Without checkpoint) {
     const Parts& parts = redoer_->parts_;
     STRATA_ASSIGN_OR_RETURN(
         control_,
         clients::RegistryControl::open(parts.registry, parts.keys, grant_, parts.call_timeout_us));
-    if (!control_->founded())
+    if (!control_->founded() && checkpoint == Without::kRefused)
       return error_corruption("the registry has lost the checkpoint of log stream " +
                               std::to_string(grant_.stream.value));
     clients::QuorumLogOptions log;
@@ -35,13 +36,15 @@ class LogRedoer::Taken {
     log.client.quorum.keep_bytes_max = quorum::QuorumOptions{}.keep_bytes_max;
     log.holder = {grant_.epoch, grant_.epoch.value};
     log.take_over_timeout_us = parts.seal_timeout_us;
+    log.founding = !control_->founded();  // it begins behind what there is, which counts here
+    log.first_lsn = kFirstLsn;
     STRATA_ASSIGN_OR_RETURN(log_, clients::QuorumLogSink::open(parts.world, parts.secret, log));
-    const Lsn checkpoint = control_->data().checkpoint_lsn;
-    if (checkpoint >= log_->begin_lsn() && checkpoint <= log_->room_end()) return ok_status();
-    return error_corruption(log_->locate(checkpoint) +
-                            ": the checkpoint is there, but storage nodes have the log from " +
-                            std::to_string(log_->begin_lsn().value) + " to " +
-                            std::to_string(log_->room_end().value));
+    if (log.founding) return ok_status();
+    const Lsn begin = control_->data().checkpoint_lsn;
+    if (begin >= log_->begin_lsn() && begin <= log_->room_end()) return ok_status();
+    return error_corruption(
+        log_->locate(begin) + ": the checkpoint is there, but storage nodes have the log from " +
+        std::to_string(log_->begin_lsn().value) + " to " + std::to_string(log_->room_end().value));
   }
   [[nodiscard]] LogToRedo to_redo() const {
     const ControlData& data = control_->data();
@@ -49,6 +52,19 @@ class LogRedoer::Taken {
             .sink = log_.get(),
             .from = data.checkpoint_lsn,
             .bias = data.llsn_bias};
+  }
+  // LRO5
+  StatusOr<Lsn> find_end() {
+    const ControlData& data = control_->data();
+    const Lsn from = control_->founded() ? data.checkpoint_lsn : log_->begin_lsn();
+    LogReader reader(log_.get(), from, control_->founded() ? data.llsn_bias : 0);
+    redo::GroupView group;
+    for (bool more = true; more;) {
+      if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
+      STRATA_ASSIGN_OR_RETURN(more, reader.next(&group));
+    }
+    STRATA_RETURN_IF_ERROR(reader.erase_tail());
+    return reader.end_lsn();
   }
   // LRO2. The next life's first llsn is larger than all in this log: `bias` is the one there.
   Status publish(Lsn end, uint64_t bias) {
@@ -79,7 +95,7 @@ LogRedoer::LogRedoer(LogSealer::Parts parts, PageSource* pages, Epoch above,
                      LogRedo::Options options)
     : parts_(std::move(parts)), pages_(pages), above_(above), options_(options) {}
 
-StatusOr<std::unique_ptr<LogRedoer::Taken>> LogRedoer::take(StreamId stream) {
+StatusOr<std::unique_ptr<LogRedoer::Taken>> LogRedoer::take(StreamId stream, Without checkpoint) {
   cluster::StreamEpochs epochs(parts_.registry, parts_.keys);
   STRATA_ASSIGN_OR_RETURN(const auto holder, epochs.current(stream, deadline()));
   const std::shared_ptr<registry::Lease> lease = parts_.lease();
@@ -89,8 +105,20 @@ StatusOr<std::unique_ptr<LogRedoer::Taken>> LogRedoer::take(StreamId stream) {
       cluster::EpochGrant grant,
       epochs.acquire({stream, parts_.holder, above_, in_place_of}, *lease, deadline()));
   auto taken = std::make_unique<Taken>(this, grant);
-  STRATA_RETURN_IF_ERROR(taken->open());
+  STRATA_RETURN_IF_ERROR(taken->open(checkpoint));
   return taken;
+}
+
+StatusOr<std::vector<proto::StreamPosition>> LogRedoer::find_ends(
+    const std::vector<StreamId>& streams) {
+  std::vector<proto::StreamPosition> ends;
+  for (const StreamId stream : streams) {
+    STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<Taken> taken, take(stream, Without::kAllowed));
+    STRATA_ASSIGN_OR_RETURN(const Lsn end, taken->find_end());
+    STRATA_RETURN_IF_ERROR(taken->release());
+    if (end > kFirstLsn) ends.push_back({stream, end});
+  }
+  return ends;
 }
 
 // LRO4
@@ -117,7 +145,7 @@ StatusOr<std::map<StreamId, SealedLog>> LogRedoer::redo(const std::vector<Stream
   std::vector<std::unique_ptr<Taken>> taken;
   std::vector<LogToRedo> logs;
   for (const StreamId stream : streams) {
-    STRATA_ASSIGN_OR_RETURN(taken.emplace_back(), take(stream));
+    STRATA_ASSIGN_OR_RETURN(taken.emplace_back(), take(stream, Without::kRefused));
     logs.push_back(taken.back()->to_redo());
   }
   std::vector<std::unique_ptr<LiveLog>> beside;

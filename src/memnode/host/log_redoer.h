@@ -8,6 +8,9 @@
 //         since changes of one may lie behind those of another. The rest of the record stays.
 //   LRO4  The log of a server that goes on is only read (live_log.h), from the checkpoint that its
 //         server has published last. That one publishes its own, of what it knows itself.
+//   LRO5  Where storage makes pages from the logs nothing is redone. The streams are taken in the
+//        same way, so that what was there under way is durable or gone, and it is said where they
+//        end (find_ends()); nothing is published.
 //   LRO3  Whatever breaks off changes nothing that counts: doing it again begins at the
 //         checkpoints.
 #pragma once
@@ -21,6 +24,7 @@
 #include "memnode/host/live_log.h"
 #include "memnode/host/log_redo.h"
 #include "memnode/host/log_sealer.h"
+#include "proto/page_locks.h"
 
 namespace strata::memnode {
 
@@ -35,10 +39,14 @@ class LogRedoer {
   // `live`: of servers that go on, and how far they are durable (LRO4).
   StatusOr<std::map<StreamId, SealedLog>> redo(const std::vector<StreamId>& streams,
                                                const std::map<StreamId, Lsn>& live = {});
+  // LRO5. Of those in which something is. Blocks for about as long as a checkpoint's log takes to
+  // read. Errors: as redo().
+  StatusOr<std::vector<proto::StreamPosition>> find_ends(const std::vector<StreamId>& streams);
 
  private:
   class Taken;
-  StatusOr<std::unique_ptr<Taken>> take(StreamId stream);
+  enum class Without : uint8_t { kRefused, kAllowed };  // a checkpoint
+  StatusOr<std::unique_ptr<Taken>> take(StreamId stream, Without checkpoint);
   StatusOr<std::unique_ptr<LiveLog>> open_live(StreamId stream, Lsn end, LogToRedo* log);
   [[nodiscard]] uint64_t deadline() const {
     return parts_.registry->now_us() + parts_.call_timeout_us;

@@ -49,6 +49,7 @@ struct NodeOptions {
   std::string status_address;  // only told to others
   std::string profile = "logdb-mv-sr";
   // The log streams whose changes are in the pages here; all of them at every node of a group.
+  // Where several servers write it is not looked at (ND9).
   std::vector<StreamId> streams = {kFirstStream};
   std::optional<InitialGroup> initial_group;  // made if the cluster has no placement yet
   std::optional<Joining> joining;             // if the node is in no group yet

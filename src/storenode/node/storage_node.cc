@@ -19,12 +19,17 @@ namespace {
 
 constexpr uint64_t kMendIntervalUs = 1'000'000;
 constexpr uint64_t kJoinPauseUs = 200'000;
+constexpr uint64_t kStreamsIntervalUs = 1'000'000;
 constexpr uint64_t kSecondUs = 1'000'000;
 
 uint64_t random_id() {
   uint64_t id = 0;
   while (id == 0) transport::system_entropy()->fill(reinterpret_cast<char*>(&id), sizeof id);
   return id;
+}
+
+bool is_log_of_place(StreamId stream) noexcept {
+  return !stream.is_zero() && stream.value <= cluster::kPlacesMax;
 }
 
 std::string joined_names(const std::vector<std::string>& names) {
@@ -63,7 +68,10 @@ StorageNode::~StorageNode() {
   pages_.reset();
   copier_.reset();
   written_.reset();
-  views_.clear();
+  {
+    const MutexLock lock(views_mutex_);
+    views_.clear();
+  }
   logs_.reset();
 }
 
@@ -83,6 +91,8 @@ Status StorageNode::start() {
   STRATA_RETURN_IF_ERROR(join(&calls));
   if (store_copier_ != nullptr) store_copier_->start();
   upkeep_ = std::thread([this] { upkeep(); });
+  if (pages_ != nullptr && has_several_writers(options_.profile))
+    stream_adder_ = std::thread([this] { add_streams_as_they_come(); });
   return ok_status();
 }
 
@@ -321,12 +331,11 @@ Status StorageNode::open_written_pages() {
 }
 
 Status StorageNode::open_replayed_pages() {
-  for (const StreamId stream : options_.streams)
-    views_[stream] = std::make_unique<StreamLogView>(logs_.get(), stream, kFirstLsn);
   PageStoreOptions page_options = options_.pages;
   page_options.directory = options_.directory + "/pages";
   page_options.files = files_;
   page_options.cluster_id = database_.database_id;
+  page_options.streams_come = has_several_writers(options_.profile);
   STRATA_ASSIGN_OR_RETURN(page_options.mode, mode_of_profile(options_.profile));
   copy_peers_ = make_copy_peers();
   asker_ = std::make_unique<PageAsker>(copy_peers_);
@@ -337,9 +346,81 @@ Status StorageNode::open_replayed_pages() {
     };
   }
   STRATA_ASSIGN_OR_RETURN(pages_, PageStore::open(page_options));
-  for (const auto& [stream, view] : views_)
-    STRATA_RETURN_IF_ERROR(pages_->add_stream(stream, view.get(), kFirstLsn));
+  if (has_several_writers(options_.profile)) return add_servers_streams();
+  for (const StreamId stream : options_.streams) STRATA_RETURN_IF_ERROR(add_stream(stream));
   return ok_status();
+}
+
+// --- streams whose changes are in the pages here ---
+
+Status StorageNode::add_stream(StreamId stream) {
+  StreamLogView* view = nullptr;
+  {
+    const MutexLock lock(views_mutex_);
+    std::unique_ptr<StreamLogView>& known = views_[stream];
+    if (known == nullptr) known = std::make_unique<StreamLogView>(logs_.get(), stream, kFirstLsn);
+    view = known.get();
+  }
+  return pages_->add_stream(stream, view, kFirstLsn);
+}
+
+// ND9. One thread at a time.
+Status StorageNode::add_servers_streams() {
+  std::set<StreamId> there;
+  for (const StreamStatus& log : logs_->status())
+    if (is_log_of_place(log.stream)) there.insert(log.stream);
+  // A log may be gone from here, or never have come, of which a peer's pages have all.
+  const auto replayed = pages_->known_streams();
+  if (replayed.ok()) there.insert(replayed->begin(), replayed->end());
+  for (const StreamId stream : there) {
+    if (added_streams_.contains(stream)) continue;
+    STRATA_RETURN_IF_ERROR(add_stream(stream));
+    added_streams_.insert(stream);
+  }
+  return ok_status();
+}
+
+// In the log store's thread, which must not wait.
+void StorageNode::note_stream_made(StreamId stream) {
+  StreamLogView* view = nullptr;
+  {
+    const MutexLock lock(views_mutex_);
+    const auto known = views_.find(stream);
+    if (known != views_.end()) view = known->second.get();
+  }
+  if (view != nullptr) return view->stream_made();
+  const MutexLock lock(views_mutex_);
+  stream_made_ = true;
+  stream_made_changed_.notify_all();
+}
+
+// Those that servers begin, and those that a copy of a peer's pages has brought.
+void StorageNode::add_streams_as_they_come() {
+  name_this_thread("node-streams");
+  for (Status last;;) {
+    {
+      MutexLock lock(views_mutex_);
+      stream_made_changed_.wait_for_us(
+          lock, kStreamsIntervalUs,
+          [this]() STRATA_REQUIRES(views_mutex_) { return stream_made_ || stops_adding_; });
+      if (stops_adding_) return;
+      stream_made_ = false;
+    }
+    const Status added = add_servers_streams();
+    if (!added.ok() && added != last)
+      diag(Severity::kError, "the log of a server is not replayed yet: %s; it is tried again",
+           std::string(added.message()).c_str());
+    last = added;
+  }
+}
+
+void StorageNode::stop_adding_streams() {
+  {
+    const MutexLock lock(views_mutex_);
+    stops_adding_ = true;
+  }
+  stream_made_changed_.notify_all();
+  if (stream_adder_.joinable()) stream_adder_.join();
 }
 
 std::string StorageNode::address_of(quorum::ReplicaIndex replica) const {
@@ -384,10 +465,7 @@ LogService::Parts StorageNode::parts() {
     peers->fetch(stream, peer, request, std::move(done));
   };
   parts.origin = [this](StreamId stream) { return origin(stream); };
-  parts.stream_made = [this](StreamId stream) {
-    const auto view = views_.find(stream);
-    if (view != views_.end()) view->second->stream_made();
-  };
+  parts.stream_made = [this](StreamId stream) { note_stream_made(stream); };
   parts.needed_from = [this](StreamId stream) { return needed_from(stream); };
   parts.may_serve = [this] { return group_->may_serve(); };
   return parts;
@@ -513,6 +591,7 @@ void StorageNode::stop() {
   if (std::exchange(stopped_, true)) return;
   stopping_.raise();
   if (upkeep_.joinable()) upkeep_.join();
+  stop_adding_streams();
   placement_watch_.reset();
   if (store_copier_ != nullptr) store_copier_->stop();
   if (membership_ != nullptr) membership_->leave();  // ND2

@@ -17,14 +17,19 @@
 //   ND8  Where compute writes the pages, the placement is changed only while the registry's list of
 //        nodes that have them all has every other node of the group: whoever recovers finds enough
 //        of those in the new placement.
+//   ND9  Where several servers write, and it makes pages from their logs, it takes in every log of
+//        a server that it has, from when the log is begun here, and every one that the pages of a
+//        peer have taken in. Nothing of a log is cut off before.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/latch.h"
 #include "base/status.h"
 #include "cluster/group_view.h"
 #include "cluster/in_sync_nodes.h"
@@ -105,6 +110,11 @@ class StorageNode {
   Status stamp_folder();
   Status open_stores();
   Status open_replayed_pages();
+  Status add_stream(StreamId stream);
+  Status add_servers_streams();
+  void note_stream_made(StreamId stream);
+  void add_streams_as_they_come();
+  void stop_adding_streams();
   Status open_written_pages();
   void make_services();
   void make_page_service();
@@ -141,7 +151,13 @@ class StorageNode {
   std::unique_ptr<cluster::NodeAddresses> known_;
   std::unique_ptr<LogStore> logs_;
   // By the profile: pages made from the log, or written by compute.
-  std::map<StreamId, std::unique_ptr<StreamLogView>> views_;  // of options_.streams
+  Mutex views_mutex_{LatchRank::kLeaf};
+  std::map<StreamId, std::unique_ptr<StreamLogView>> views_
+      STRATA_GUARDED_BY(views_mutex_);  // never shrinks
+  std::set<StreamId> added_streams_;    // of several servers (ND9); of the thread that adds them
+  CondVar stream_made_changed_;
+  bool stream_made_ STRATA_GUARDED_BY(views_mutex_) = false;
+  bool stops_adding_ STRATA_GUARDED_BY(views_mutex_) = false;
   CopyPeers copy_peers_;
   std::unique_ptr<PageAsker> asker_;
   std::unique_ptr<PageStore> pages_;
@@ -164,6 +180,7 @@ class StorageNode {
   std::unique_ptr<PeerReader> peers_;
   std::unique_ptr<transport::RpcServer> server_;
   std::thread upkeep_;
+  std::thread stream_adder_;
 };
 
 }  // namespace strata::storenode

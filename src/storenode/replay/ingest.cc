@@ -36,8 +36,9 @@ Status Ingest::add_stream(StreamId id, LogView* log, Lsn begin) {
   stream->failure = check_begin(*stream);
   if (!stream->failure.ok())
     diag(Severity::kError, "%s", std::string(stream->failure.message()).c_str());
-  parts_.streams->add({id, log});
+  // First: whoever finds the stream among the others finds out how far it is replayed.
   STRATA_RETURN_IF_ERROR(replay_->add_stream(id, log, stream->end));
+  parts_.streams->add({id, log});
   parts_.waits->publish_scanned(id, stream->end);
   const MutexLock lock(mutex_);
   streams_.push_back(std::move(stream));
@@ -75,14 +76,23 @@ void Ingest::retry() {
   }
 }
 
+size_t Ingest::stream_count() const {
+  const MutexLock lock(mutex_);
+  return streams_.size();
+}
+
+// They take turns. Null: its turn is over, since it has stopped.
+Ingest::Stream* Ingest::next_stream() {
+  const MutexLock lock(mutex_);
+  Stream* const stream = streams_[next_++ % streams_.size()].get();
+  return stream->failure.ok() ? stream : nullptr;
+}
+
 StatusOr<bool> Ingest::step(uint64_t bytes) {
   STRATA_RETURN_IF_ERROR(reclaim_spaces());
-  for (size_t tried = 0; tried < streams_.size(); ++tried) {
-    Stream* const stream = streams_[next_++ % streams_.size()].get();
-    {
-      const MutexLock lock(mutex_);
-      if (!stream->failure.ok()) continue;
-    }
+  for (size_t left = stream_count(); left != 0; --left) {
+    Stream* const stream = next_stream();
+    if (stream == nullptr) continue;
     STRATA_ASSIGN_OR_RETURN(const bool some, scan(stream, bytes));
     if (some) return true;
   }

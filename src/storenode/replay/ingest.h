@@ -1,5 +1,5 @@
 // Quick scan: reads the quorum-durable log and enters every section in the version map, without
-// applying anything. One thread at a time, but for failure() and retry().
+// applying anything. One thread at a time, but for add_stream(), failure() and retry().
 //   IN1  Nothing at or beyond the durable Lsn is read (S1, GR1).
 //   IN2  Versions are in the map, which keeps them in memory (VM7), before the position behind
 //        them is published (VM1). Before that the scanned mark is written, further than they lie.
@@ -28,8 +28,9 @@ class Ingest {
  public:
   Ingest(const ReplayParts& parts, Replay* replay) : parts_(parts), replay_(replay) {}
 
-  // `begin`: where the stream began, for a page store that has not seen it yet. kDataLoss is not
-  // returned but kept (failure()): what is stored can be served.
+  // Also beside step(). `begin`: where the stream began, for a page store that has not seen it yet.
+  // That its log begins too late is not returned but kept (failure()): what is stored can be
+  // served.
   Status add_stream(StreamId stream, LogView* log, Lsn begin);
   // Scans up to `bytes` of one stream, and removes spaces whose drop is below the horizon. False:
   // nothing is durable that is not scanned. Errors (of the version store): may be tried again.
@@ -59,6 +60,8 @@ class Ingest {
     uint64_t sections = 0;
   };
   Status reclaim_spaces();
+  Stream* next_stream();
+  [[nodiscard]] size_t stream_count() const;
   StatusOr<bool> scan(Stream* stream, uint64_t bytes);
   Status publish(Stream* stream, Found* found);
   Status start_over(Stream* stream, const Status& status) const;
@@ -71,9 +74,10 @@ class Ingest {
 
   const ReplayParts parts_;
   Replay* const replay_;
-  std::vector<std::unique_ptr<Stream>> streams_;
   size_t next_ = 0;
   mutable Mutex mutex_{LatchRank::kLeaf};
+  // They are added, never removed.
+  std::vector<std::unique_ptr<Stream>> streams_ STRATA_GUARDED_BY(mutex_);
 };
 
 }  // namespace strata::storenode

@@ -66,8 +66,12 @@ Status PageStore::Impl::add_stream(StreamId stream, LogView* log, Lsn begin) {
     STRATA_RETURN_IF_ERROR(replay->add_stream(stream, log, from));
     streams.add({stream, log});
   }
-  const MutexLock lock(mutex_);
-  needed_from_[stream] = from.lsn;
+  {
+    const MutexLock lock(mutex_);
+    // A checkpoint may have been made of it already.
+    needed_from_.try_emplace(stream, from.lsn);
+  }
+  look_again();
   return ok_status();
 }
 
@@ -75,10 +79,12 @@ Status PageStore::Impl::add_stream(StreamId stream, LogView* log, Lsn begin) {
 
 Status PageStore::Impl::why_late(const Ticket& ticket) const {
   const GetPageRequest& request = ticket.request;
-  return error_peer_down(
-      name_of(request.page) + " as of llsn " + std::to_string(request.at_least.value) +
-      ": the log known here reaches llsn " + std::to_string(waits.newest_scanned().value) +
-      ", replayed to " + std::to_string(waits.replayed().llsn.value));
+  const std::string as_of = request.at_least == kNewestState
+                                ? " as of now"
+                                : " as of llsn " + std::to_string(request.at_least.value);
+  return error_peer_down(name_of(request.page) + as_of + ": the log known here reaches llsn " +
+                         std::to_string(waits.newest_scanned().value) + ", replayed to " +
+                         std::to_string(waits.replayed().llsn.value));
 }
 
 Status PageStore::Impl::failure_before(const Ticket& ticket, const WaitCondition& condition) const {
@@ -271,6 +277,12 @@ StatusOr<PageAnswer> PageStore::get_page(GetPageRequest request) {
   return *std::move(waiting->answer);
 }
 
+StatusOr<std::vector<StreamId>> PageStore::known_streams() {
+  const auto impl = shell_->impl();
+  if (impl == nullptr) return Shell::being_copied();
+  return impl->db->list_marked();
+}
+
 std::optional<PageStore::AtHand> PageStore::page_at_hand(const GetPageRequest& request) {
   const auto impl = shell_->impl_at_hand();
   return impl == nullptr ? std::nullopt : impl->page_at_hand(request);
@@ -286,6 +298,17 @@ StatusOr<std::vector<SpaceId>> PageStore::list_spaces(Llsn* as_of) {
   if (!spaces.ok()) return spaces.status();
   std::erase_if(*spaces, [&impl](SpaceId space) { return impl->map->is_dropped(space); });
   return spaces;
+}
+
+bool PageStore::streams_come() const noexcept { return shell_->options.streams_come; }
+
+std::vector<GetPageRequest::Position> PageStore::durable_positions() const {
+  std::vector<GetPageRequest::Position> positions;
+  const auto impl = shell_->impl();
+  if (impl == nullptr) return positions;
+  for (const Streams::Stream& stream : impl->streams.all())
+    positions.push_back({stream.id, stream.log->durable_lsn()});
+  return positions;
 }
 
 Status PageStore::renew_lease(uint64_t reader, Llsn at, uint64_t now_us) {

@@ -50,7 +50,10 @@ struct PageStoreOptions {
   uint64_t cluster_id = 0;
   ReplayMode mode = ReplayMode::kSmart;
   bool store_every_version = false;  // smart: also those that the horizon lets go
-  uint32_t workers = 2;              // smart: pages replayed in parallel
+  // Smart: streams are added while it serves, as servers begin them. So a change that is missing in
+  // a page's chain is never taken for damage: a stream that is not known yet may bring it.
+  bool streams_come = false;
+  uint32_t workers = 2;  // smart: pages replayed in parallel
   // Smart: the newest log, which workers leave alone while its pages go on changing from checkpoint
   // to checkpoint, but for six of them at most: a page that changes all the time is then stored
   // once for many changes. Half of the log cache and of the map at most: the map needs about as
@@ -114,8 +117,13 @@ class PageStore {
 
   // `log` outlives the store; `begin`: where the stream began. A log that lacks what is needed is
   // said in status(), not here. kInvalidArgument: this mode serves one stream. kDataLoss: its marks
-  // are damaged (see copy_when_damaged). Not while threads run.
+  // are damaged (see copy_when_damaged). Blocks. Mode `smart`: also while threads run, by one
+  // thread at a time.
   Status add_stream(StreamId stream, LogView* log, Lsn begin);
+
+  // Streams of which pages here have changes: replayed in an earlier life, or at the peer that the
+  // pages were copied from. Not all need have a log here. Blocks; kUnavailable while copying.
+  StatusOr<std::vector<StreamId>> known_streams();
 
   // `done` is called once, in this thread or another, with no latch held. Blocks for disk only.
   void get_page(GetPageRequest request, GetPageDone done);
@@ -131,6 +139,9 @@ class PageStore {
   // Spaces that have pages and are not dropped. Blocks. `as_of` (may be null): as far as the log is
   // known here, damaged or not; pages that a peer gave are no sign of it.
   StatusOr<std::vector<SpaceId>> list_spaces(Llsn* as_of = nullptr);
+  [[nodiscard]] bool streams_come() const noexcept;
+  // How far the logs are durable here, of all streams that are known. Empty while copying.
+  [[nodiscard]] std::vector<GetPageRequest::Position> durable_positions() const;
   // See LeaseTable. kUnavailable: the pages are being copied.
   Status renew_lease(uint64_t reader, Llsn at, uint64_t now_us);
   void release_lease(uint64_t reader);

@@ -24,20 +24,36 @@ StatusOr<PageRef> verified(PageId page, const char* sealed_page) {
 
 // --- mending single pages ---
 
+// Which version of the page answers is known here, though not how far peers know its streams: they
+// are asked for that one. Nothing: damage of more than the page keeps it from being known.
+std::optional<Llsn> PageStore::Impl::version_wanted(const GetPageRequest& request) {
+  if (single != nullptr) return request.at_least;
+  Choice choice;
+  const Status seen = map->inspect(request.page, [&](VersionList list) {
+    choice = choose(list, request.at_least, request.at_most);
+  });
+  if (!seen.ok() || choice.kind != Choice::Kind::kFound) return std::nullopt;
+  return choice.version.llsn;
+}
+
 // The request is answered with what a peer has; what is damaged here is mended beside it.
 void PageStore::Impl::ask_peers(TicketPtr ticket, const Status& damage) {
   GetPageRequest request = ticket->request;
+  const std::optional<Llsn> version = version_wanted(request);
+  if (!version.has_value() && !request.scanned_to.empty()) return finish(std::move(ticket), damage);
+  request.at_least = version.value_or(request.at_least);
+  const bool exact = version.has_value() && single == nullptr;
   const auto asked = std::make_shared<TicketPtr>(std::move(ticket));
   mend(request.page, request.at_least);
-  options.ask_peers(
-      request, [weak = weak_from_this(), asked, damage, request](StatusOr<PageAnswer> copy) {
-        const auto self = weak.lock();
-        if (self == nullptr) return (*asked)->done(error_peer_down("the page store stops"));
-        const bool fits = copy.ok() && verify_page(copy->page->bytes, request.page).ok() &&
-                          header_of(copy->page->bytes)->llsn == copy->llsn.value &&
-                          copy->llsn <= request.at_most;
-        self->finish(std::move(*asked), fits ? std::move(copy) : StatusOr<PageAnswer>(damage));
-      });
+  options.ask_peers(request, [weak = weak_from_this(), asked, damage, request,
+                              exact](StatusOr<PageAnswer> copy) {
+    const auto self = weak.lock();
+    if (self == nullptr) return (*asked)->done(error_peer_down("the page store stops"));
+    const bool fits = copy.ok() && verify_page(copy->page->bytes, request.page).ok() &&
+                      header_of(copy->page->bytes)->llsn == copy->llsn.value &&
+                      copy->llsn <= request.at_most && (!exact || copy->llsn >= request.at_least);
+    self->finish(std::move(*asked), fits ? std::move(copy) : StatusOr<PageAnswer>(damage));
+  });
 }
 
 // One question at a time for each page.
@@ -253,16 +269,32 @@ Status PageStore::Shell::open_impl() {
     exists_ = true;
   }
   Status opened = made->open();
-  for (const StreamHere& stream : streams())
-    if (opened.ok()) opened = made->add_stream(stream.id, stream.log, stream.begin);
-  if (!opened.ok()) {
-    made.reset();
-    delete_impl();
-    return opened;
+  size_t added = 0;
+  if (opened.ok()) opened = add_streams(made.get(), &added);
+  if (opened.ok() && is_running()) made->start();
+  while (opened.ok()) {
+    {
+      const MutexLock lock(mutex_);
+      if (added == streams_.size()) {
+        impl_ = std::move(made);
+        return ok_status();
+      }
+    }
+    opened = add_streams(made.get(), &added);  // somebody has brought one meanwhile
   }
-  if (is_running()) made->start();
-  const MutexLock lock(mutex_);
-  impl_ = std::move(made);
+  made->stop();
+  made.reset();
+  delete_impl();
+  return opened;
+}
+
+// Those behind the first *added.
+Status PageStore::Shell::add_streams(Impl* impl, size_t* added) const {
+  const std::vector<StreamHere> all = streams();
+  for (; *added < all.size(); ++*added) {
+    const StreamHere& one = all[*added];
+    STRATA_RETURN_IF_ERROR(impl->add_stream(one.id, one.log, one.begin));
+  }
   return ok_status();
 }
 
@@ -289,18 +321,26 @@ void PageStore::Shell::close_impl() {
   delete_impl();
 }
 
+// What serves may be replaced meanwhile: then the stream is in the list before the next one is in
+// place, or that one gets it, too.
 Status PageStore::Shell::add_stream(StreamId stream, LogView* log, Lsn begin) {
-  Status added;
-  if (const auto serving = impl(); serving != nullptr)
-    added = serving->add_stream(stream, log, begin);
-  if (is_corruption(added) && options.copy_when_damaged) {  // its marks: as if it were not opened
-    close_impl();
-    added = copied_if_damaged(added);
+  for (std::shared_ptr<Impl> serving;;) {
+    {
+      const MutexLock lock(mutex_);
+      if (impl_ == serving || impl_ == nullptr) {
+        streams_.push_back({stream, log, begin});
+        return ok_status();
+      }
+      serving = impl_;
+    }
+    Status added = serving->add_stream(stream, log, begin);
+    if (is_corruption(added) && options.copy_when_damaged) {  // its marks: as if it were not opened
+      serving = nullptr;
+      close_impl();
+      added = copied_if_damaged(added);
+    }
+    STRATA_RETURN_IF_ERROR(added);
   }
-  STRATA_RETURN_IF_ERROR(added);
-  const MutexLock lock(mutex_);
-  streams_.push_back({stream, log, begin});
-  return ok_status();
 }
 
 PageStore::Shell::~Shell() { close_impl(); }

@@ -1,6 +1,7 @@
-// Random groups over random pages, in one stream or two, horizons, restarts, power losses and lost
-// caches, in every mode: whatever the page store answers is what the writer had, byte for byte;
-// what it must be able to answer, it does.
+// Random groups over random pages, in one stream or several, whose chains go from one to another,
+// horizons, restarts, power losses and lost caches, in every mode: whatever the page store answers
+// is what the writer had, byte for byte; what it must be able to answer, it does. Several streams
+// get durable, are scanned, and come to be known in any order.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -24,6 +25,7 @@ struct Variant {
   ReplayMode mode;
   bool every;
   uint32_t streams = 1;
+  bool late = false;  // streams
 };
 
 class ModelRun {
@@ -35,6 +37,7 @@ class ModelRun {
     test_.options().replay_lag_bytes = rng_.one_in(2) ? 0 : 1 + rng_.below(20'000);
     test_.options().scan_batch_bytes = rng_.one_in(2) ? 1u << 20 : 500;
     for (uint32_t i = 1; i < variant.streams; ++i) test_.add_log();
+    if (variant.late) test_.let_streams_come_late();
     test_.open();
   }
 
@@ -74,6 +77,8 @@ class ModelRun {
       case 5:
         return move_horizon();
       case 6:
+        if (rng_.one_in(4)) test_.add_stream(rng_.below(test_.logs()));
+        return write();
       case 7:
       case 8:
         return write();
@@ -148,11 +153,27 @@ class ModelRun {
     for (const auto& group : test_.writer().groups())
       for (uint32_t i = 0; i < test_.logs(); ++i)
         if (group.llsn <= llsn && group.log == &test_.log(i)) positions[i].lsn = group.end;
+    // Of a stream in which nothing is nobody knows.
+    std::erase_if(positions, [](const auto& position) { return position.lsn.is_zero(); });
     return positions;
+  }
+
+  // By somebody who knows what was written up to some llsn, and not which llsn the page has (GP3).
+  void ask_newest() {
+    const Llsn known{rng_.below(test_.writer().last().value + 2)};
+    Asked asked{random_page(), kNewestState, kNewestState, {}, {}};
+    const std::string* const page = test_.writer().at(asked.page, known);
+    asked.written = page == nullptr ? Llsn{} : Llsn{header_of(page->data())->llsn};
+    const uint64_t deadline = rng_.one_in(2) ? 0 : UINT64_MAX;
+    asked.answer =
+        test_.ask(asked.page, asked.at_least, asked.at_most, deadline, positions_of(known));
+    waiting_.push_back(asked);
+    check_waiting();
   }
 
   // As of any llsn, known yet or not.
   void ask() {
+    if (test_.mode() == ReplayMode::kSmart && rng_.one_in(3)) return ask_newest();
     const Llsn horizon = test_.store().status().horizon;
     Asked asked;
     asked.page = random_page();
@@ -164,7 +185,7 @@ class ModelRun {
     const uint64_t deadline = rng_.one_in(2) ? 0 : UINT64_MAX;
     std::vector<GetPageRequest::Position> positions;
     if (test_.logs() > 1 || rng_.one_in(3)) positions = positions_of(asked.at_least);
-    if (!positions.empty()) asked.written = written_to(asked);
+    if (!positions.empty() || test_.logs() > 1) asked.written = written_to(asked);
     asked.answer =
         test_.ask(asked.page, asked.at_least, asked.at_most, deadline, std::move(positions));
     waiting_.push_back(asked);
@@ -220,6 +241,7 @@ class ModelRun {
   // Everything gets durable, is replayed and collected; then every state that is promised is there.
   void finish() {
     if (::testing::Test::HasFailure()) return;
+    for (size_t i = 0; i < test_.logs(); ++i) test_.add_stream(i);
     for (size_t i = 0; i < test_.logs(); ++i) test_.log(i).make_durable(test_.log(i).end());
     for (int round = 0; round < 2; ++round) {
       test_.scan_all();
@@ -287,15 +309,19 @@ TEST_P(PageStoreModel, AnswersAreWhatTheWriterHad) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, PageStoreModel,
-                         ::testing::Values(Variant{"single", ReplayMode::kSingle, false},
-                                           Variant{"eager", ReplayMode::kEager, false},
-                                           Variant{"filtered", ReplayMode::kFiltered, false},
-                                           Variant{"smart", ReplayMode::kSmart, false},
-                                           Variant{"smart_every", ReplayMode::kSmart, true},
-                                           Variant{"smart_two", ReplayMode::kSmart, false, 2},
-                                           Variant{"smart_every_two", ReplayMode::kSmart, true, 2}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Modes, PageStoreModel,
+    ::testing::Values(Variant{"single", ReplayMode::kSingle, false},
+                      Variant{"eager", ReplayMode::kEager, false},
+                      Variant{"filtered", ReplayMode::kFiltered, false},
+                      Variant{"smart", ReplayMode::kSmart, false},
+                      Variant{"smart_every", ReplayMode::kSmart, true},
+                      Variant{"smart_two", ReplayMode::kSmart, false, 2},
+                      Variant{"smart_every_two", ReplayMode::kSmart, true, 2},
+                      Variant{"smart_five", ReplayMode::kSmart, false, 5},
+                      Variant{"smart_late", ReplayMode::kSmart, false, 4, true},
+                      Variant{"smart_every_late", ReplayMode::kSmart, true, 4, true}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace strata::storenode

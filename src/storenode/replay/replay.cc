@@ -50,8 +50,10 @@ StatusOr<Version> find_version(const ReplayParts& parts, const GetPageRequest& r
     case Choice::Kind::kFound:
       return choice.version;
     case Choice::Kind::kNeverWritten:
-      return error_not_found(name_of(page) + " was not written at or below llsn " +
-                             std::to_string(request.at_least.value));
+      return error_not_found(name_of(page) + (request.at_least == kNewestState
+                                                  ? " was never written"
+                                                  : " was not written at or below llsn " +
+                                                        std::to_string(request.at_least.value)));
     case Choice::Kind::kCollected:
       break;
   }

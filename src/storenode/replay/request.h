@@ -11,11 +11,16 @@
 
 namespace strata::storenode {
 
+constexpr Llsn kNewestState{UINT64_MAX};
+
 // The page as it was at some llsn in [at_least, at_most]: the newest version at or below it.
 //   GP1  The log is known here up to at_least, and up to the positions in `scanned_to`, before it
 //        is answered (S3). With several streams the positions say it, at_least alone does not.
 //   GP2  Every mode but `single` answers as of at_least, or as of the oldest state that is kept
 //        when at_least is older.
+//   GP3  kNewestState as at_least: the newest state that is known once the positions are, whatever
+//        its llsn. So who cannot tell which llsn a page has misses no change below them, whichever
+//        stream it is in. Mode `smart` only.
 struct GetPageRequest {
   struct Position {
     StreamId stream;

@@ -13,7 +13,9 @@ bool WaitList::scanned_as_asked(const GetPageRequest& request) const {
     const auto it = scanned_.find(wanted.stream);
     if (it == scanned_.end() || it->second.lsn < wanted.lsn) return false;
   }
-  if (scanned_.size() > 1 && !request.scanned_to.empty()) return true;  // GP1
+  if (request.at_least == kNewestState) return true;  // GP3
+  const bool several = streams_come_ || scanned_.size() > 1;
+  if (several && !request.scanned_to.empty()) return true;  // GP1
   return std::any_of(scanned_.begin(), scanned_.end(),
                      [&request](const auto& it) { return it.second.llsn >= request.at_least; });
 }
@@ -136,8 +138,8 @@ std::optional<StreamMark> WaitList::replayed_at_hand(StreamId stream) const {
 
 bool WaitList::may_come(Llsn llsn) const {
   const MutexLock lock(mutex_);
-  return std::any_of(scanned_.begin(), scanned_.end(),
-                     [llsn](const auto& it) { return it.second.llsn < llsn; });
+  return streams_come_ || std::any_of(scanned_.begin(), scanned_.end(),
+                                      [llsn](const auto& it) { return it.second.llsn < llsn; });
 }
 
 void WaitList::wake_all() {

@@ -60,7 +60,8 @@ class WaitList {
     uint64_t scans = 0;
     uint64_t wake_ups = 0;
   };
-  WaitList() = default;
+  // `streams_come`: there may be streams that nobody has told of yet.
+  explicit WaitList(bool streams_come = false) : streams_come_(streams_come) {}
   WaitList(const WaitList&) = delete;
   WaitList& operator=(const WaitList&) = delete;
 
@@ -80,7 +81,8 @@ class WaitList {
   [[nodiscard]] bool is_replayed_at_hand(const GetPageRequest& request, Llsn llsn,
                                          bool positions) const;
   [[nodiscard]] std::optional<StreamMark> replayed_at_hand(StreamId stream) const;
-  // Whether some stream, scanned further, may still bring a version with that llsn.
+  // Whether some stream, scanned further, or not known yet, may still bring a version with that
+  // llsn.
   [[nodiscard]] bool may_come(Llsn llsn) const;
   // Everybody who waits, or is about to, looks again: something failed.
   void wake_all();
@@ -122,6 +124,7 @@ class WaitList {
   void wake(Parked* parked) STRATA_REQUIRES(mutex_);
   [[nodiscard]] uint64_t earliest() const STRATA_REQUIRES(mutex_);
 
+  const bool streams_come_;
   mutable Mutex mutex_{LatchRank::kReplay};
   CondVar ready_changed_;
   std::map<StreamId, StreamMark> scanned_ STRATA_GUARDED_BY(mutex_);

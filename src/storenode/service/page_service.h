@@ -3,6 +3,8 @@
 //   PS2  Nothing here blocks the server's thread.
 //   PS3  A request for one page that is in memory is answered by the server's thread: handing it to
 //        another one, and its answer back, would take longer than all the rest. Nothing else is.
+//   PS4  Where several servers write, a list of spaces has all that the logs tell of which were
+//        durable here when it was asked for.
 #pragma once
 
 #include <atomic>
@@ -38,6 +40,7 @@ class PageService {
   void copy_offer(Bytes payload, transport::Responder responder);
   void list_pages(Bytes payload, transport::Responder responder);
   void list_spaces(Bytes payload, transport::Responder responder);
+  void answer_spaces(transport::Responder* responder);
   void reader_lease(Bytes payload, transport::Responder responder);
 
   PageStore* const store_;

@@ -8,6 +8,8 @@ namespace strata::storenode::internal {
 namespace {
 
 constexpr uint8_t kKnownFlags = kRestartsChain | kMaterialized | kOldestKept;
+constexpr Bytes kScannedPrefix = "scanned/";
+constexpr Bytes kReplayedPrefix = "replayed/";
 constexpr Bytes kDroppedPrefix = "drop/";
 constexpr Bytes kBrokenPrefix = "broken/";
 
@@ -65,7 +67,7 @@ std::string identity_key() { return "identity"; }
 std::string map_whole_key() { return "map-whole"; }
 std::string horizon_key() { return "horizon"; }
 std::string mark_key(Mark kind, StreamId stream) {
-  std::string key = kind == Mark::kScanned ? "scanned/" : "replayed/";
+  std::string key(kind == Mark::kScanned ? kScannedPrefix : kReplayedPrefix);
   append_be32(&key, stream.value);
   return key;
 }
@@ -80,6 +82,7 @@ std::string broken_key(PageId page) {
   append_be32(&key, page.number);
   return key;
 }
+Bytes replayed_prefix() noexcept { return kReplayedPrefix; }
 Bytes dropped_prefix() noexcept { return kDroppedPrefix; }
 Bytes broken_prefix() noexcept { return kBrokenPrefix; }
 
@@ -117,6 +120,12 @@ std::string encode_mark(const StreamMark& mark) {
   append_u64(&payload, mark.lsn.value);
   append_u64(&payload, mark.llsn.value);
   return payload;
+}
+
+bool decode_marked(Bytes key, StreamId* stream) noexcept {
+  if (key.size() != kReplayedPrefix.size() + 4) return false;
+  *stream = StreamId{load_be32(key.data() + kReplayedPrefix.size())};
+  return true;
 }
 
 bool decode_mark(Bytes payload, StreamMark* mark) noexcept {

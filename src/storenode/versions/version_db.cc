@@ -584,6 +584,15 @@ StatusOr<std::optional<StreamMark>> VersionDb::read_mark(Mark kind, StreamId str
   return std::optional<StreamMark>(mark);
 }
 
+StatusOr<std::vector<StreamId>> VersionDb::list_marked() {
+  std::vector<StreamId> all;
+  STRATA_RETURN_IF_ERROR(
+      impl_->for_each_mark(internal::replayed_prefix(), [&all](Bytes key, Bytes /*payload*/) {
+        return internal::decode_marked(key, &all.emplace_back());
+      }));
+  return all;
+}
+
 StatusOr<std::vector<DroppedSpace>> VersionDb::read_dropped() {
   std::vector<DroppedSpace> all;
   STRATA_RETURN_IF_ERROR(

@@ -150,6 +150,8 @@ class VersionDb {
   // Spaces of which the map here has a page. Blocks.
   StatusOr<std::vector<SpaceId>> list_spaces();
   StatusOr<std::optional<StreamMark>> read_mark(Mark kind, StreamId stream);
+  // Streams that have a replayed mark.
+  StatusOr<std::vector<StreamId>> list_marked();
   StatusOr<std::vector<DroppedSpace>> read_dropped();
   StatusOr<std::vector<BrokenPage>> read_broken();
   StatusOr<Llsn> read_horizon();

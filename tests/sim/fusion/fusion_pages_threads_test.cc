@@ -66,7 +66,9 @@ class Calls final : public PageService {
     return server_.take_slots(request, wanted, wait_us, epoch);
   }
   StatusOr<std::vector<PageId>> adopt() override { return server_.adopt(); }
-  Status adoption_ended() override { return server_.adoption_ended(); }
+  Status adoption_ended(const proto::StreamPosition& end) override {
+    return server_.adoption_ended(end);
+  }
   Status write_back_below(StreamId stream, Lsn below) override {
     return server_.write_back_below(stream, below);
   }

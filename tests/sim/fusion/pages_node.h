@@ -90,9 +90,9 @@ class PagesNode {
         pages.push_back(page.page);
       return pages;
     }
-    Status adoption_ended() override {
+    Status adoption_ended(const proto::StreamPosition& end) override {
       return node_->call(
-          [&](Pages* pages) { return pages->adoption_ended(caller_, caller_.server); });
+          [&](Pages* pages) { return pages->adoption_ended(caller_, caller_.server, end); });
     }
     Status write_back_below(StreamId stream, Lsn below) override {
       return node_->write_back_below([=](const Pages& p) { return p.oldest(stream) >= below; });

@@ -290,6 +290,10 @@ class PagesSim::Server {
           if (!changes.empty()) llsn_ = std::max(llsn_, changes.back().second.llsn);
           holds_.redo(true);
           if (sim_->mutation_ == PagesMutation::kReleaseWithoutRedo) return adopted();
+          if (sim_->storage_replays_) {  // FP7
+            log_found_ = sim_->streams_[id_.value].durable;
+            return adopted();
+          }
           auto pages = std::make_shared<std::vector<PageId>>();
           for (const Pages::DeadPage& page : *dead_pages) pages->push_back(page.page);
           redo(pages);
@@ -323,7 +327,9 @@ class PagesSim::Server {
     });
   }
   void adopted() {
-    call([=, this] { return sim_->pages_->adoption_ended(caller(), id_); },
+    proto::StreamPosition log_end{StreamId{id_.value}, Lsn{log_found_}};
+    if (sim_->mutation_ == PagesMutation::kReleaseWithoutEnd) log_end = {};
+    call([=, this] { return sim_->pages_->adoption_ended(caller(), id_, log_end); },
          [=, this](const Status& status) {
            if (is_fenced(status)) return end(status);
            if (!status.ok()) return later(5'000, [this] { adopted(); });
@@ -456,9 +462,11 @@ class PagesSim::Server {
       const uint64_t found =
           sim_->storage_replays_ ? sim_->made_by_storage(page) : sim_->stored_[page];
       bool is_there = !version.known || found >= version.llsn.value;
-      if (sim_->storage_replays_)
+      if (sim_->storage_replays_) {
+        is_there &= sim_->streams_[id_.value].scanned >= log_found_;
         for (const proto::StreamPosition& at : version.floor.scanned_to)
           is_there &= sim_->streams_[at.stream.value].scanned >= at.lsn.value;
+      }
       if (!is_there) {  // it may come
         if (sim_->now_ > from + kStoredUs && !released)
           sim_->fail("FY1: page " + std::to_string(page.number) + " at llsn " +
@@ -692,6 +700,7 @@ class PagesSim::Server {
   std::map<Waiting*, std::unique_ptr<Waiting>> waiting_;
   bool joined_ = false, ended_ = false, pumping_ = false, asking_slots_ = false;
   uint64_t llsn_ = 0, fences_heard_ = 0, slots_request_ = 0;
+  uint64_t log_found_ = 0;  // where its log ended, if storage replays
   std::string refusal_;
 };
 

@@ -8,7 +8,8 @@
 // Stand-ins: a server's log is a list that becomes durable after a while unless it is sealed; pages
 // are filled from their llsn; storage keeps the larger llsn of what is written to it (as under
 // `remote-disk`), or makes pages from what it has scanned of the logs (as under `logdb-mv-sr`); the
-// authority stream takes what it gets at once.
+// authority stream takes what it gets at once. Where storage replays nothing is redone: the next
+// life of a server says where the log ended (FP7).
 //
 //   FY1  Whoever changes or reads a page, and may answer for that, has its newest version: no
 //        change is lost or seen late.
@@ -48,6 +49,7 @@ enum class PagesMutation : uint8_t {
   kSlotsFreeBeforeTheMapping,   // FU14: those of a fenced server, which may still put
   kLostPutSlotReused,           // FH4
   kReleaseWithoutRedo,          // FP3
+  kReleaseWithoutEnd,           // FP7
   kReleaseBeforeTheLease,       // FU4
   kCheckpointWithoutDirectory,  // FU17
   kCheckpointWithoutReports     // FU17: what is given up counts as written once it is in a slot

@@ -303,7 +303,7 @@ class WireServer {
     return reply;
   }
   Status leave() {
-    return call(proto::kFusionLeave, proto::encode(proto::FusionCallerRequest{caller})).status();
+    return call(proto::kFusionLeave, proto::encode(proto::FusionLeaveRequest{caller, {}})).status();
   }
   StatusOr<std::vector<proto::PageGrant>> ask(PageId page, proto::PageMode mode, uint64_t ask,
                                               bool redo = false, uint32_t wait_us = 0) {
@@ -340,9 +340,9 @@ class WireServer {
       request.from = PageId::unpack(reply.pages.back().packed() + 1);
     }
   }
-  Status adoption_ended(NodeId place) {
-    return call(proto::kAdoptionEnded, proto::encode(proto::AdoptionEndedRequest{caller, place}))
-        .status();
+  Status adoption_ended(NodeId place, const proto::StreamPosition& end = {}) {
+    const proto::AdoptionEndedRequest request{caller, place, end};
+    return call(proto::kAdoptionEnded, proto::encode(request)).status();
   }
   StatusOr<Lsn> write_back(uint32_t stream, uint64_t below, uint32_t wait_us) {
     STRATA_ASSIGN_OR_RETURN(
@@ -374,7 +374,7 @@ class WireServer {
         .status();
   }
   Status names_adopted(NodeId place) {
-    return call(proto::kNamesAdopted, proto::encode(proto::AdoptionEndedRequest{caller, place}))
+    return call(proto::kNamesAdopted, proto::encode(proto::AdoptionEndedRequest{caller, place, {}}))
         .status();
   }
   StatusOr<bool> space_dropped(uint32_t space) {

@@ -41,6 +41,7 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   [[nodiscard]] Status failure_before(const Ticket& ticket, const WaitCondition& condition) const;
 
   // RP6
+  [[nodiscard]] std::optional<Llsn> version_wanted(const GetPageRequest& request);
   void ask_peers(TicketPtr ticket, const Status& damage);
   void mend(PageId page, Llsn damaged);
   void on_copy(PageId page, Llsn as_of, const StatusOr<PageAnswer>& copy);
@@ -69,7 +70,7 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   std::unique_ptr<VersionStore> store;
   std::unique_ptr<LogCache> log_cache;
   Streams streams;
-  WaitList waits;
+  WaitList waits{options.streams_come};
   ReplayCounters& counters;
   std::unique_ptr<PageSource> page_files;  // kSingle
   std::unique_ptr<Replay> replay;
@@ -157,6 +158,7 @@ class PageStore::Shell {
   void close_impl();
   void delete_impl();
   Status copied_if_damaged(const Status& status) const;
+  Status add_streams(Impl* impl, size_t* added) const;
   [[nodiscard]] std::vector<StreamHere> streams() const;
   [[nodiscard]] bool is_running() const;
 

@@ -39,11 +39,20 @@ class TestStore {
     auto opened = PageStore::open(options_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     store_ = *std::move(opened);
+    added_.assign(streams_.size(), false);
     for (size_t i = 0; i < streams_.size(); ++i)
-      ASSERT_TRUE(store_
-                      ->add_stream(StreamId{static_cast<uint32_t>(i) + 1}, streams_[i].get(),
-                                   Lsn{MemoryLog::kBegin})
-                      .ok());
+      if (!streams_come_late_ || streams_[i]->end().value != MemoryLog::kBegin) add_stream(i);
+  }
+  // Streams in which nothing was written yet are not known to a store that is opened.
+  void let_streams_come_late() { options_.streams_come = streams_come_late_ = true; }
+  [[nodiscard]] bool has_stream(size_t i) const { return added_[i]; }
+  void add_stream(size_t i) {
+    if (added_[i]) return;
+    added_[i] = true;
+    ASSERT_TRUE(store_
+                    ->add_stream(StreamId{static_cast<uint32_t>(i) + 1}, streams_[i].get(),
+                                 Lsn{MemoryLog::kBegin})
+                    .ok());
   }
   void add_log() { streams_.emplace_back(std::make_unique<MemoryLog>()); }
   [[nodiscard]] size_t logs() const { return streams_.size(); }
@@ -154,6 +163,8 @@ class TestStore {
   PageStoreOptions options_;
   uint64_t now_ = 1;
   std::vector<std::unique_ptr<MemoryLog>> streams_;
+  bool streams_come_late_ = false;
+  std::vector<bool> added_;
   std::vector<std::unique_ptr<LogWriter>> writers_;
   std::unique_ptr<PageStore> store_;
 };

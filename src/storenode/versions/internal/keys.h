@@ -28,6 +28,7 @@ std::string horizon_key();
 std::string mark_key(Mark kind, StreamId stream);
 std::string dropped_key(SpaceId space);
 std::string broken_key(PageId page);
+Bytes replayed_prefix() noexcept;
 Bytes dropped_prefix() noexcept;
 Bytes broken_prefix() noexcept;
 
@@ -43,6 +44,8 @@ std::string encode_identity(const Identity& identity);
 bool decode_identity(Bytes payload, Identity* identity) noexcept;
 std::string encode_mark(const StreamMark& mark);
 bool decode_mark(Bytes payload, StreamMark* mark) noexcept;
+// Whose replayed mark it is.
+bool decode_marked(Bytes key, StreamId* stream) noexcept;
 std::string encode_dropped(const DroppedSpace& dropped);
 bool decode_dropped(Bytes key, Bytes payload, DroppedSpace* dropped) noexcept;
 std::string encode_broken(const BrokenPage& broken);
