@@ -5,9 +5,11 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pymysql
 
@@ -16,7 +18,7 @@ from ..bench import process, sysbench
 from ..bench.comparison import STRATA
 from ..bench.servers import database
 from ..cluster import Cluster, Wishes
-from ..dilation import CLIENT, Emulation, Validity
+from ..dilation import CLIENT, Emulation
 from ..memory_node import bytes_of
 from ..process import BackgroundProcess
 from ..server import Server
@@ -30,6 +32,9 @@ from .polardbmp import INSERTS, PRODUCTION, PROFILE, Plan
 SCRIPTS = paths.ROOT / "bench" / "sysbench"
 GROUPS, WIDE = "groups", "secondary_indexes"
 LIMIT_S = 300.0  # beyond the time of a run
+WIDE_COLUMNS = 8
+MEMBER_LEASE_S = 2  # as the memory node gives it by itself
+KNOWN_LIMIT_S = 30.0  # for what one server has made to be there on the others
 IGNORED = re.compile(r"ignored errors:\s+(\d+)")
 MEAN = re.compile(r"Latency \(ms\):.*?avg:\s+([\d.]+)", re.DOTALL)
 WITNESSES = 3  # Rows of a table of our own, to be held and to be waited for.
@@ -57,11 +62,7 @@ class Measured:
     p99_ms: float | None
     mean_ms: float
     costs: dict[str, float]
-    validity: Validity | None
-
-    @property
-    def void(self) -> str:
-        return (self.validity.why_void or "") if self.validity else ""
+    void: str
 
 
 class Primaries:
@@ -76,12 +77,14 @@ class Primaries:
         self.cluster = self._made()
 
     def _made(self) -> Cluster:
-        # The registry counts real seconds.
-        lease = ("--lease", str(math.ceil(NODE_LEASE_S * self.plan.dilation))) if self._emulation else ()
+        # The registry counts real seconds, and so do the memory node and who has a lease from it.
+        slower = self.plan.dilation
+        lease = ("--lease", str(math.ceil(NODE_LEASE_S * slower))) if self._emulation else ()
+        of_servers = ("--fusion-lease", str(math.ceil(MEMBER_LEASE_S * slower))) if self._emulation else ()
         cluster = Cluster(
             self._folder,
             program=[paths.storenode_path("release"), *lease],
-            memory_program=[paths.memnode_path("release"), *lease],
+            memory_program=[paths.memnode_path("release"), *lease, *of_servers],
         )
         cluster.lease_s = self.plan.lease_s
         cluster.emulation = self._emulation
@@ -151,15 +154,23 @@ class Primaries:
         groups = self.plan.shared_group
         if INSERTS not in self.plan.loads:
             self._run("oltp_read_write", "prepare", [first], 1, LIMIT_S, tables=groups * self.plan.tables)
+        for server in self.serving():
+            if not wait_until(lambda: knows_database(server), KNOWN_LIMIT_S, LOOK_S):  # noqa: B023
+                raise StrataError(f"{server.name} does not know of {database(STRATA)} after {KNOWN_LIMIT_S:.0f} s")
 
     def make_wide(self, indexes: int) -> None:
-        """A new table for random inserts."""
-        columns = ", ".join(f"c{number} INT NOT NULL" for number in range(1, 9))
-        keys = "".join(f", KEY (c{number})" for number in range(1, indexes + 1))
-        server = self.first()
-        server.query("DROP TABLE IF EXISTS wide", database=database(STRATA))
-        create = f"CREATE TABLE wide (id BIGINT PRIMARY KEY, {columns}, pad CHAR(40) NOT NULL{keys}) ENGINE=STRATA"
-        server.query(create, database=database(STRATA))
+        """A new table for random inserts, which has rows already: in an empty one all would meet on a page."""
+        names = [f"c{number}" for number in range(1, WIDE_COLUMNS + 1)]
+        columns = ", ".join(f"{name} INT NOT NULL" for name in names)
+        keys = "".join(f", KEY ({name})" for name in names[:indexes])
+        drawn = ", ".join(["FLOOR(RAND() * POW(2, 61))", *(["FLOOR(RAND() * POW(2, 31))"] * WIDE_COLUMNS), "REPEAT('-', 35)"])
+        self._ask("DROP TABLE IF EXISTS wide")
+        self._ask(f"CREATE TABLE wide (id BIGINT PRIMARY KEY, {columns}, pad CHAR(40) NOT NULL{keys}) ENGINE=STRATA")
+        self._ask(f"INSERT IGNORE INTO wide SELECT {drawn} FROM seq_1_to_{self.plan.rows}")
+
+    def _ask(self, text: str) -> list[tuple[Any, ...]]:
+        limit_s = LIMIT_S * self.plan.dilation
+        return self.first().query(text, database=database(STRATA), autocommit=True, read_timeout=limit_s)
 
     def data_bytes(self) -> int:
         rows = self.first().query(
@@ -217,25 +228,37 @@ class Primaries:
         return paths.LOGS / f"bench-polardbmp-{of}.log"
 
     def measure(self, load: str, shared: int, servers: Sequence[Server], threads: int, seconds: int) -> Measured:
-        before, cpu, began = self.counters(), self.cpu_us(), time.monotonic()
-        machine, ours = process.MachineTime.now(), sum(cpu.values()) / 1e6 + children_s()
-        with dilation.watched(self._emulation if self._has_begun else None) as validity:
+        before, cpu = self.counters(), self.cpu_us()
+        with self.watched() as machine:
             outcome = self.run(load, shared, servers, threads, seconds)
-        elapsed_s, used_s = time.monotonic() - began, machine.used_since()
-        grown = {name: value - before.get(name, 0) for name, value in self.counters().items()}
-        spent = {name: value - cpu.get(name, 0) for name, value in self.cpu_us().items()}
-        ours = sum(self.cpu_us().values()) / 1e6 + children_s() - ours
+        grown = {name: value - before[name] for name, value in self.counters().items()}
+        spent = {name: value - cpu[name] for name, value in self.cpu_us().items()}
         count, text = sysbench.transactions(outcome), outcome.log.read_text()
         ignored, mean = IGNORED.search(text), MEAN.search(text)
         costs = {name: value / count for name, value in {**grown, **spent}.items()}
         costs["refused"] = (int(ignored[1]) if ignored else 0) / count
-        costs["machine_cores"] = used_s / elapsed_s
-        costs["others_cores"] = max(0.0, used_s - ours) / elapsed_s
-        judged = validity()
+        sample, (of_machine, void) = sysbench.parse(outcome), machine()
+        return Measured(sample.value, sample.p99_ms, float(mean[1]) if mean else 0.0, costs | of_machine, void)
+
+    @contextmanager
+    def watched(self) -> Iterator[Callable[[], tuple[dict[str, float], str]]]:
+        """Of what happens within it can be asked afterwards: the real cores that all programs and others used, and why
+        it is void."""
+        began, machine, ours_s = time.monotonic(), process.MachineTime.now(), self._ours_s()
+        found: list[tuple[dict[str, float], str]] = []
+        with dilation.watched(self._emulation if self._has_begun else None) as validity:
+            yield lambda: found[0]
+        elapsed_s, used_s = time.monotonic() - began, machine.used_since()
+        others_s = max(0.0, used_s - (self._ours_s() - ours_s))
+        costs, judged = {"machine_cores": used_s / elapsed_s, "others_cores": others_s / elapsed_s}, validity()
         if judged:
             costs |= {"late_share": judged.late_share, "machine_cores": judged.cores_used}
-        sample = sysbench.parse(outcome)
-        return Measured(sample.value, sample.p99_ms, float(mean[1]) if mean else 0.0, costs, judged)
+        found.append((costs, (judged.why_void or "") if judged else ""))
+
+    def _ours_s(self) -> float:
+        """CPU time of all that runs, and of every sysbench that has ended."""
+        times = os.times()
+        return sum(self.cpu_us().values()) / 1e6 + times.children_user + times.children_system
 
     def go_on(self, name: str, load: str, shared: int, threads: int, seconds: int) -> list[float]:
         """A load of one server that outlives it: what it does each second."""
@@ -286,10 +309,13 @@ def _cpu_us(parts: Sequence[BackgroundProcess]) -> int:
     return int(1e6 * sum(process.cpu_s(pid) for part in parts if (pid := part.pid()) is not None))
 
 
-def children_s() -> float:
-    """CPU time of sysbench."""
-    times = os.times()
-    return times.children_user + times.children_system
+def knows_database(server: Server) -> bool:
+    """It was made by another one, and is there a moment later."""
+    try:
+        server.connect(database=database(STRATA)).close()
+    except pymysql.MySQLError:
+        return False
+    return True
 
 
 def answers(server: Server) -> bool:

@@ -49,7 +49,7 @@ def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], No
         primaries = Primaries(plan, FOLDER, 1 if plan.kind == GROWTH else plan.most_servers)
         try:
             with undisturbed(lock):
-                console.print(f"starting and loading {plan.most_servers} servers ...")
+                console.print("starting and loading servers ...")
                 primaries.start()
                 primaries.load()
             result = Result(plan, primaries.data_bytes(), [], [commit()], machine(), notes)
@@ -94,10 +94,11 @@ def possible(plan: Plan) -> tuple[Plan, list[str]]:
 
 
 def one_run(primaries: Primaries, plan: Plan, setup: Setup) -> Run:
-    if plan.kind == RECOVERY:
-        return struck(primaries, plan, setup)
-    if plan.kind == GROWTH:
-        return grown(primaries, plan, setup)
+    if plan.kind in (RECOVERY, GROWTH):
+        with primaries.watched() as machine:
+            run = (struck if plan.kind == RECOVERY else grown)(primaries, plan, setup)
+        run.costs, run.void = machine()
+        return run
     primaries.use(setup.servers)
     measure = with_indexes if plan.kind == INDEXES else scaled
     for _ in range(VOID_REPEATS):

@@ -13,7 +13,7 @@ from .. import paths
 from ..bench import results
 from ..bench.servers import MIB
 from ..shell import StrataError, console
-from .legobase_report import NAME_WIDTH, sentence
+from .legobase_report import sentence
 from .polardbmp import (
     GROWTH,
     INDEXES,
@@ -32,7 +32,7 @@ from .polardbmp import (
 )
 from .report import STORAGE_NODES, draw_ratios
 
-CAPTION_WIDTH = 75  # characters for each part of a figure
+CAPTION_WIDTH, NAME_WIDTH = 75, 34  # characters; the first for each part of a figure
 OTHERS_MAX = 0.1  # cores that other programs may use without being mentioned
 # Of a transaction, in this order; what they are of is in docs/experiments.md.
 COSTS = (
@@ -49,7 +49,7 @@ EXPLAINED = (
 def scale(result: Result) -> str:
     plan = result.plan
     if plan.kind == INDEXES:
-        data = "one empty table, into which all servers insert"
+        data = f"one table of {plan.rows:,} rows at first, into which all servers insert"
     else:
         data = (
             f"groups of {plan.tables} tables of {plan.rows:,} rows, one for each server and one for all"
@@ -246,7 +246,7 @@ def plot(experiment: Experiment, result: Result, file: Path) -> None:
     findings = experiment.findings(result)
     drawn = _parts(result)
     parts = len(drawn) + bool(findings)
-    figure, all_axes = pyplot.subplots(1, max(parts, 1), figsize=(5.6 * max(parts, 1), 5.2), squeeze=False)
+    figure, all_axes = pyplot.subplots(1, max(parts, 1), figsize=(6.0 * max(parts, 1), 5.4), squeeze=False)
     for axes, title in zip(all_axes[0], drawn, strict=False):
         _draw(axes, result, title)
         axes.set_title(title, fontsize="small")
