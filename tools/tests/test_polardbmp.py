@@ -113,6 +113,9 @@ def test_a_plan_that_cannot_be_measured_is_refused() -> None:
     ):
         with pytest.raises(StrataError, match=why):
             plan.changed(settings)
+    for name, nodes, why in (("14", (3,), "has two servers"), ("13", (1, 2), "takes one number"), ("10", (9,), "at most 8")):
+        with pytest.raises(StrataError, match=why):
+            EXPERIMENTS[f"polardbmp-fig{name}"].plan.changed({"nodes": nodes})
     assert plan.changed({"nodes": [1, 8]}).shared_group == 9
     assert len(plan.setups()) == len(plan.loads) * len(plan.nodes) * len(plan.shared)
     assert numbers("nodes", "1,2,8") == (1, 2, 8)

@@ -74,13 +74,22 @@ class Plan:
     def changed(self, settings: Mapping[str, object]) -> "Plan":
         lists = {name: tuple(value) for name, value in settings.items() if isinstance(value, (list, tuple))}
         plan: Plan = replace(self, **{**settings, **lists})  # type: ignore[arg-type]
-        if self.kind == SCALING and (plan.nodes[0] != 1 or list(plan.nodes) != sorted(set(plan.nodes))):
-            raise StrataError("--nodes: ratios are to one server: 1 first, then more, as in 1,2,4")
-        if not 1 <= plan.most_servers <= SERVERS_MAX:
-            raise StrataError(f"--nodes: there are at most {SERVERS_MAX} servers")
-        if not all(0 <= percent <= 100 for percent in plan.shared):
-            raise StrataError("--shared: percentages, as in 0,50,100")
+        if why := plan._why_wrong():
+            raise StrataError(why)
         return plan
+
+    def _why_wrong(self) -> str:
+        """Empty: it can be measured."""
+        if not 1 <= self.most_servers <= SERVERS_MAX:
+            return f"--nodes: there are at most {SERVERS_MAX} servers"
+        if not all(0 <= percent <= 100 for percent in self.shared):
+            return "--shared: percentages, as in 0,50,100"
+        if self.kind == SCALING:
+            in_order = self.nodes[0] == 1 and list(self.nodes) == sorted(set(self.nodes))
+            return "" if in_order else "--nodes: ratios are to one server: 1 first, then more, as in 1,2,4"
+        if self.kind == RECOVERY and self.nodes != (2,):
+            return f"--nodes: {self.name} has two servers"
+        return "" if len(self.nodes) == len(self.shared) == 1 else f"--nodes, --shared: {self.name} takes one number"
 
     def shortened(self) -> "Plan":
         return self.changed(self.quick)

@@ -113,10 +113,14 @@ class Primaries:
         self._has_begun = True
         self.cluster.start(PROFILE)
 
-    def end(self) -> None:
+    def stop(self) -> None:
+        """Files and logs stay, until the next run."""
         self.cluster.stop()
         if self._emulation:
             self._emulation.end()
+
+    def end(self) -> None:
+        self.stop()
         if self.cluster.exists() and not self.cluster.running():
             self.cluster.wipe()
 

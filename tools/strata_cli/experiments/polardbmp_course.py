@@ -48,16 +48,7 @@ def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], No
     with alone(FOLDER.parent / "lock"):
         primaries = Primaries(plan, FOLDER, 1 if plan.kind == GROWTH else plan.most_servers)
         try:
-            with undisturbed(lock):
-                console.print("starting and loading servers ...")
-                primaries.start()
-                primaries.load()
-            result = Result(plan, primaries.data_bytes(), [], [commit()], machine(), notes)
-            console.print(f"  {result.data_bytes / MIB:,.0f} MiB of data")
-            if plan.wish().dilated:
-                result.same_figures = same_figures.last_deviation()
-                with undisturbed(lock):
-                    primaries.begin_dilation()
+            result = _begun(primaries, plan, notes, lock)
             for number in range(repeats):
                 setups = plan.setups()
                 for setup in setups if number % 2 == 0 else reversed(setups):
@@ -66,9 +57,26 @@ def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], No
                     result.runs.append(measured)
                     console.print(f"  {setup.label}: {measured.tps:,.1f} transactions/s{_shown(measured)}", markup=False)
                 keep(result)
-            return result
-        finally:
-            primaries.end()
+        except BaseException:
+            primaries.stop()
+            console.print("logs:", ", ".join(paths.relative(part.log) for part in primaries.cluster.parts().values()))
+            raise
+        primaries.end()
+        return result
+
+
+def _begun(primaries: Primaries, plan: Plan, notes: list[str], lock: Path | None) -> Result:
+    with undisturbed(lock):
+        console.print("starting and loading servers ...")
+        primaries.start()
+        primaries.load()
+    result = Result(plan, primaries.data_bytes(), [], [commit()], machine(), notes)
+    console.print(f"  {result.data_bytes / MIB:,.0f} MiB of data")
+    if plan.wish().dilated:
+        result.same_figures = same_figures.last_deviation()
+        with undisturbed(lock):
+            primaries.begin_dilation()
+    return result
 
 
 def _shown(run: Run) -> str:

@@ -78,7 +78,12 @@ def remarks(result: Result) -> list[str]:
     others = max((run.costs.get("others_cores", 0.0) for run in result.runs), default=0.0)
     if others > OTHERS_MAX:
         said.append(f"Other programs took up to {others:.1f} of {result.machine['cores']} cores meanwhile.")
-    if not result.plan.wish().dilated and result.plan.most_servers > 1 and result.plan.kind != RECOVERY:
+    if result.plan.kind == RECOVERY:
+        said.append(
+            f"Both servers, the other nodes and the clients share {result.machine['cores']} cores: while one is away the other"
+            " has more of them."
+        )
+    elif not result.plan.wish().dilated and result.plan.most_servers > 1:
         said.append(
             f"In real time {result.plan.most_servers} servers, the other nodes and the clients share"
             f" {result.machine['cores']} cores, so that more servers cannot do more work: what sharing costs can be seen here,"
