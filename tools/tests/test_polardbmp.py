@@ -328,8 +328,11 @@ def test_who_takes_over_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_servers_are_added_while_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
     names, removed = iter(("compute-2", "compute-3")), []
-    added = lambda *_: compute_servers.Added(next(names), "", 1, 0.5, False)  # noqa: E731
-    monkeypatch.setattr(compute_servers, "add", added)
+
+    def add(*_: object) -> compute_servers.Added:
+        return compute_servers.Added(next(names), "", 1, 0.5, False)
+
+    monkeypatch.setattr(compute_servers, "add", add)
     monkeypatch.setattr(compute_servers, "remove", lambda _, name, *__: removed.append(name))
     plan = EXPERIMENTS["polardbmp-fig10"].plan.changed({"seconds": 2, "nodes": (3,)})
     there: Any = FakePrimaries()

@@ -187,16 +187,14 @@ def _table(result: Result) -> Iterator[str]:
     columns = [name.replace("_", " ") for name in COSTS]
     yield f"{EXPLAINED}:"
     yield ""
-    yield _cells("setup", "transactions/s", base, "99th percentile, ms", *alone, *columns, "real cores", "void")
-    yield _cells(*["---"] * (6 + len(alone) + len(COSTS)))
+    yield _cells("setup", "transactions/s", base, "99th percentile, ms", *alone, *columns, "real cores", "of others", "void")
+    yield _cells(*["---"] * (7 + len(alone) + len(COSTS)))
     for run in result.runs:
         of_alone = (f"{run.alone_ms or 0.0:.2f}",) if alone else ()
         costs = (_number(run.costs.get(name, 0.0)) for name in COSTS)
-        cores = f"{run.costs.get('machine_cores', 0.0):.2f}"
-        p99 = f"{run.p99_ms or 0.0:,.1f}"
-        yield _cells(
-            run.setup, f"{run.tps:,.0f}", _to_base(result, run), p99, *of_alone, *costs, cores, "VOID" if run.void else ""
-        )
+        cores = (f"{run.costs.get(name, 0.0):.2f}" for name in ("machine_cores", "others_cores"))
+        rates = (f"{run.tps:,.0f}", _to_base(result, run), f"{run.p99_ms or 0.0:,.1f}")
+        yield _cells(run.setup, *rates, *of_alone, *costs, *cores, "VOID" if run.void else "")
 
 
 def _to_base(result: Result, run: Run) -> str:
