@@ -19,6 +19,7 @@ struct Raw {
   std::string medium = "memory";
   uint64_t start_timeout_s = 0;
   uint64_t storage_timeout_s = 3;
+  uint64_t fusion_lease_s = 2;
   uint64_t unused_s = 60;
 };
 
@@ -74,6 +75,11 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
                   "Pages of 16 KiB that servers share which write the same tables; 0: none do")
       ->check(CLI::Range(0, 1 << 26))
       ->capture_default_str();
+  app->add_option("--fusion-lease", raw->fusion_lease_s,
+                  "Seconds that such a server may answer without hearing from this node; the same "
+                  "for all memory nodes of a cluster")
+      ->check(CLI::Range(2, 3600))
+      ->capture_default_str();
   app->add_option("--fusion-tenant", node.fusion_tenant,
                   "Whose they are, if there are tenants (--tenant)");
   app->add_option("--reserve-slots", node.reserve_slots,
@@ -118,6 +124,9 @@ void finish(Settings* settings, const Raw& raw) {
   node.persistent = raw.medium != "memory";
   node.unused_us = raw.unused_s * kSecondUs;
   node.storage_timeout_us = raw.storage_timeout_s * kSecondUs;
+  fusion::AuthorityOptions& authority = node.fusion.service.time.authority;
+  authority.lease_us = raw.fusion_lease_s * kSecondUs;
+  authority.takeover_wait_us = authority.lease_us + authority.lease_us / 8;  // drift of clocks
   for (const std::string& text : raw.tenants)
     settings->tenants.push_back(*parse_tenant(text));  // checked by then
 }

@@ -1,9 +1,8 @@
 """The command line itself: options and help texts; the work is in the module of each command group."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -50,9 +49,7 @@ from .bench import (
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .cluster import Wishes
-from .experiments import ddc, ddc_report, deployments, ladder, legobase, legobase_report
-from .experiments import report as experiment_report
-from .experiments.openaurora import EXPERIMENTS
+from .experiments import command
 from .profile_list import MONOLITHIC, OF_SEVERAL_WRITERS
 from .shell import StrataError, console, end_cleanly_on_sigterm, errors
 
@@ -830,6 +827,8 @@ Examples:
   ./strata experiment lego-fig11 --repeats 3                    # about a quarter of an hour
 
   ./strata experiment lego-fig15 --quick                        # a few minutes: kill -9 after 8 s of load
+
+  ./strata experiment polardbmp-fig7 --nodes 1,2,4,8 --shared 0,100 --dilation 16 --cores compute=2,memory=2,storage=1,client=8
 """
 
 
@@ -842,11 +841,13 @@ def experiment(
     show: Annotated[
         bool, typer.Option("--show", help="Measure nothing; say and draw what the JSON file holds, compare anew.")
     ] = False,
+    nodes: Annotated[str | None, typer.Option(help="Servers that write the same tables, as in 1,2,4; 8 at most.")] = None,
+    shared: Annotated[str | None, typer.Option(help="Percent of the statements that are of shared tables, as in 0,100.")] = None,
     rows: Annotated[int | None, typer.Option(help="Rows of each table.")] = None,
     warehouses: Annotated[int | None, typer.Option(help="Of TPC-C.", min=1)] = None,
     tpch_scale: Annotated[float | None, typer.Option("--scale", help="Of TPC-H.", min=0.01)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes: less data, shorter runs.")] = False,
-    threads: Annotated[int | None, typer.Option(help="Clients.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Clients; of each server, where several write.")] = None,
     seconds: Annotated[int | None, typer.Option(help="Of one run.")] = None,
     link: Annotated[str | None, typer.Option(help="Modelled network: none, 1g, 10g, 30g, rdma25g.")] = None,
     dilated: Annotated[
@@ -859,96 +860,13 @@ def experiment(
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Where to draw the figure (png, svg, pdf).")] = None,
     page: Annotated[Path | None, typer.Option(help="Also write scale, sentences and table as a Markdown page.")] = None,
 ) -> None:
-    if name == "list":
-        titles = {one.plan.name: f"{one.title} ({one.paper})" for one in EXPERIMENTS.values()}
-        titles |= {one.plan.name: f"{one.title} ({one.paper})" for one in legobase.EXPERIMENTS.values()}
-        titles |= {one.plan.name: f"{one.title} ({one.paper})" for one in ddc.EXPERIMENTS.values()}
-        for known, title in titles.items():
-            console.print(f"{known:24} {title}", highlight=False)
-        return
-    known_names = (*EXPERIMENTS, *legobase.EXPERIMENTS, *ddc.EXPERIMENTS)
-    if name not in known_names:
-        raise StrataError(f"there is no experiment '{name}'; there is {', '.join(known_names)}")
-    wishes = {"rows": rows, "threads": threads, "seconds": seconds, "link": link and profiles.chosen_link(link)}
-    wanted: dict[str, Any] = {wish: value for wish, value in wishes.items() if value is not None}
-    wanted |= dilation.parse(dilated, cores).settings()
     folder = paths.BUILD / "experiments"
-    json_file, plot_file = json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png"
-    if name in ddc.EXPERIMENTS:
-        others = (hit_ratios, rows, warehouses, threads, seconds, dilated, cores, lock)
-        if add or repeats != 1 or any(wish is not None for wish in others):
-            raise StrataError("the experiments with far memory take --scale, --link, --quick, --show, --json, --plot and --page")
-        wanted |= {"scale": tpch_scale} if tpch_scale is not None else {}
-        _ddc(ddc.EXPERIMENTS[name], wanted, quick, json_file, plot_file, page, show)
-        return
-    if name in legobase.EXPERIMENTS:
-        if hit_ratios is not None or add:
-            raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
-        wanted |= {wish: value for wish, value in {"warehouses": warehouses, "scale": tpch_scale}.items() if value is not None}
-        _legobase(legobase.EXPERIMENTS[name], wanted, quick, repeats, lock, json_file, plot_file, page, show)
-        return
-    if warehouses is not None or tpch_scale is not None or quick:
-        raise StrataError("--warehouses, --scale and --quick are for the experiments of LegoBase")
-    chosen = EXPERIMENTS[name]
-    before = experiment_report.read(chosen.plan, json_file) if add or show else None
-    if before is not None and wanted:
-        raise StrataError("what is added to, or shown, has its settings already: give none")
-    if show and before is not None:
-        experiment_report.publish(chosen, before, json_file, plot_file, page)
-        return
-    results.accepted(json_file)
-    plan = before.plan if before is not None else replace(chosen.plan, **wanted)
-    course = ladder.Course(
-        ladder.chosen_hit_ratios(plan, hit_ratios),
-        repeats,
-        before,
-        lock,
-        keep=lambda result: experiment_report.save(chosen, result, json_file),
-    )
-    experiment_report.publish(chosen, ladder.run(plan, course), json_file, plot_file, page)
-
-
-def _ddc(
-    chosen: ddc.Experiment,
-    wanted: dict[str, Any],
-    quick: bool,
-    json_file: Path,
-    plot_file: Path,
-    page: Path | None,
-    show: bool,
-) -> None:
-    if show:
-        if wanted or quick:
-            raise StrataError("what is shown has its settings already: give none")
-        result, commit = ddc_report.read(chosen.plan, json_file)
-    else:
-        results.accepted(json_file)
-        plan = replace(chosen.plan.shortened() if quick else chosen.plan, **wanted)
-        result = ddc.run(plan, lambda so_far: ddc_report.save(chosen, so_far, json_file))
-        commit = results.commit()
-    ddc_report.publish(chosen, result, commit, plot_file, page)
-
-
-def _legobase(
-    chosen: legobase.Experiment,
-    wanted: dict[str, Any],
-    quick: bool,
-    repeats: int,
-    lock: Path | None,
-    json_file: Path,
-    plot_file: Path,
-    page: Path | None,
-    show: bool,
-) -> None:
-    if show:
-        if wanted or quick:
-            raise StrataError("what is shown has its settings already: give none")
-        result = legobase_report.read(chosen.plan, json_file)
-    else:
-        results.accepted(json_file)
-        plan = replace(chosen.plan.shortened() if quick else chosen.plan, **wanted)
-        result = deployments.run(plan, repeats, lock, lambda so_far: legobase_report.save(chosen, so_far, json_file))
-    legobase_report.publish(chosen, result, json_file, plot_file, page)
+    files = command.Files(json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png", page)
+    options = command.Options(
+        repeats, add, show, quick, hit_ratios, nodes, shared, rows, warehouses, tpch_scale, threads, seconds, link, dilated,
+        cores, lock,
+    )  # fmt: skip
+    command.run(name, options, files)
 
 
 def main() -> None:

@@ -273,7 +273,7 @@ class FakeDeployment:
 
 def test_a_load_that_changes_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments, "STEPS_LENGTH", 0.0)
-    monkeypatch.setattr(deployments._Background, "wait", lambda *_: None)
+    monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
     phases = (Phase(4, 0.25, False, 1.0), Phase(8, 1.0, True, 1.0, 0.25), Phase(4, 0.5, False, 1.5, 0.25))
     plan = replace(EXPERIMENTS["lego-fig16"].plan, seconds=4, phases=phases, most_cores=2.0)
     there, notes = FakeDeployment(), list[str]()
@@ -288,7 +288,7 @@ def test_a_load_that_changes_is_followed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_crash_comes_in_the_middle_of_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments._Background, "wait", lambda *_: None)
+    monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
     plan = replace(EXPERIMENTS["lego-fig15"].plan, seconds=2)
     there = FakeDeployment()
     there.cores = 1.0
@@ -302,7 +302,7 @@ def test_a_load_that_ends_before_its_time_is_an_error() -> None:
         raise StrataError("sysbench failed")
 
     with pytest.raises(StrataError, match="sysbench failed"):
-        deployments._Background(ends).wait(5)
+        deployments.Background(ends).wait(5)
 
 
 def test_each_second_of_sysbench(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ loads.py            their loads: sysbench, TPC-C, TPC-H
 deployments.py      the databases that are loaded, with parts of their memory local, struck and moved
 legobase_report.py  JSON, plots and sentences of them
 
+polardbmp.py          the figures of "PolarDB-MP: A Multi-Primary Cloud-Native Database via Disaggregated Shared Memory"
+polardbmp_cluster.py  servers that write the same tables, their loads, and what they count
+polardbmp_course.py   how it is measured: servers of their own numbers, indexes, a kill, servers that are added
+polardbmp_report.py   JSON, plots and sentences of them
+
 ddc.py              the figures of "Understanding the Effect of Data Center Resource Disaggregation on Production DBMSs" that are
                     of PostgreSQL: an unmodified one, on far memory
 ddc_report.py       JSON, plots and sentences of them
+
+command.py          which options each of them takes
 """

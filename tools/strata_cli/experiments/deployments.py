@@ -132,7 +132,7 @@ def _measured(deployment: "Deployment", plan: Plan, setup: Setup, result: Result
 
 
 def crashed(deployment: "Deployment", plan: Plan, setup: Setup) -> Run:
-    load = _Background(partial(deployment.go_on, plan.threads, (1 + BEHIND) * plan.seconds))
+    load = Background(partial(deployment.go_on, plan.threads, (1 + BEHIND) * plan.seconds))
     load.wait(plan.seconds)
     until_commit_s = deployment.crash(setup)
     series = load.series()
@@ -172,7 +172,7 @@ def series_of(run: Callable[[int], Path], seconds: int) -> list[float]:
     return series[: seconds - 1]  # sysbench seldom says anything of its last one.
 
 
-class _Background:
+class Background:
     """A load that goes on while something is done to its server."""
 
     def __init__(self, load: Callable[[], list[float]]) -> None:
@@ -211,7 +211,7 @@ def phased(deployment: "Deployment", plan: Plan, setup: Setup, notes: list[str])
     try:
         for number, phase in enumerate(plan.phases, 1):
             seconds, delay_s = round(phase.length * plan.seconds), phase.delay * plan.seconds
-            load = _Background(partial(deployment.go_on, phase.threads, seconds))
+            load = Background(partial(deployment.go_on, phase.threads, seconds))
             if phase.cores != before.cores:
                 load.wait(delay_s)
                 used += delay_s * before.cores

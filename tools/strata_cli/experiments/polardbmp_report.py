@@ -1,0 +1,329 @@
+"""What an experiment of polardbmp.py leaves: JSON with everything measured, a plot, and sentences beside the paper's. All of it
+can be made again from the JSON (`read`)."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from .. import paths
+from ..bench import results
+from ..bench.servers import MIB
+from ..shell import StrataError, console
+from .legobase_report import sentence
+from .polardbmp import (
+    GROWTH,
+    INDEXES,
+    PROFILE,
+    RECOVERY,
+    SCALING,
+    TITLE,
+    Experiment,
+    Plan,
+    Result,
+    Run,
+    indexes_label,
+    quotient,
+    scaling_label,
+    summed,
+)
+from .report import STORAGE_NODES, draw_ratios
+
+CAPTION_WIDTH, NAME_WIDTH = 75, 34  # characters; the first for each part of a figure
+OTHERS_MAX = 0.1  # cores that other programs may use without being mentioned
+# Of a transaction, in this order; what they are of is in docs/experiments.md.
+COSTS = (
+    "page_transfers", "page_grants", "page_reads", "storage_reads", "row_lock_waits", "row_lock_wait_us", "deadlocks", "refused",
+    "timestamps", "log_bytes", "log_sync_us", "compute_cpu_us", "memory_cpu_us", "storage_cpu_us",
+)  # fmt: skip
+EXPLAINED = (
+    "Of a transaction, of all servers together: pages that a server had to give up for another one (page transfers), pages that"
+    " servers were granted and read, of these from storage; waits for rows, their microseconds, deadlocks, and transactions that"
+    " were refused and begun anew; timestamps taken from the oracle; bytes of log and the time to make them durable; CPU time"
+)
+
+
+def scale(result: Result) -> str:
+    plan = result.plan
+    if plan.kind == INDEXES:
+        data = f"one table of {plan.rows:,} rows at first, into which all servers insert"
+    else:
+        data = (
+            f"groups of {plan.tables} tables of {plan.rows:,} rows, one for each server and one for all"
+            f" ({result.data_bytes / MIB:,.0f} MiB)"
+        )
+    counts = [len(result.of(setup.label)) for setup in plan.setups()] if result.is_whole() else [0]
+    servers = ", ".join(str(count) for count in plan.nodes)
+    return (
+        f"Scale: {servers} servers with a pool of {plan.pool} each, profile {PROFILE}; {data}; {plan.threads} clients of each"
+        f" server, {_seconds(plan)}; a memory node of {plan.memory}, three storage nodes, link {plan.link}; read committed;"
+        f" medians of {min(counts)} runs; all processes and the load on one machine with {result.machine['cores']} cores."
+    )
+
+
+def _seconds(plan: Plan) -> str:
+    return {
+        RECOVERY: f"kill -9 after {plan.seconds} s, and a lease of {plan.lease_s} s",
+        GROWTH: f"a server more every {plan.seconds} s",
+    }.get(plan.kind, f"{plan.seconds} s each")
+
+
+def remarks(result: Result) -> list[str]:
+    """What has to be known before any figure is looked at."""
+    said = [emulation(result)] if result.plan.wish().dilated else []
+    said += result.notes
+    others = max((run.costs.get("others_cores", 0.0) for run in result.runs), default=0.0)
+    if others > OTHERS_MAX:
+        said.append(f"Other programs took up to {others:.1f} of {result.machine['cores']} cores meanwhile.")
+    if result.plan.kind == RECOVERY:
+        said.append(
+            f"Both servers, the other nodes and the clients share {result.machine['cores']} cores: while one is away the other"
+            " has more of them."
+        )
+    elif not result.plan.wish().dilated and result.plan.most_servers > 1:
+        said.append(
+            f"In real time {result.plan.most_servers} servers, the other nodes and the clients share"
+            f" {result.machine['cores']} cores, so that more servers cannot do more work: what sharing costs can be seen here,"
+            " how servers scale cannot (--dilation)."
+        )
+    return said
+
+
+def emulation(result: Result) -> str:
+    plan, wish = result.plan, result.plan.wish()
+    void = [run.void for run in result.runs if run.void]
+    voided = f"{len(void)} of {len(result.runs)} runs are VOID, such as: {void[0]}." if void else "No run is void."
+    late, cores = (
+        max((run.costs.get(name, 0.0) for run in result.runs), default=0.0) for name in ("late_share", "machine_cores")
+    )
+    used = f"At most {cores:.2f} of {result.machine['cores']} real cores were used by all programs, and" if cores else "Of it"
+    same = (
+        "Whether the same server gives the same figures in slower time was not measured before."
+        if result.same_figures is None
+        else f"The same server's figures in slower time differed by at most {result.same_figures:.1%}."
+    )
+    return (
+        f"Emulated: up to {plan.most_servers} servers of {wish.cores_of('compute')} cores each, a memory node of"
+        f" {wish.cores_of('memory')}, {STORAGE_NODES} storage nodes of {wish.cores_of('storage')}, clients on"
+        f" {wish.cores_of('client')}, time dilated by {plan.dilation:g}; all figures in emulated time, link {plan.link}. {used}"
+        f" {late:.1%} of the time for which emulated cores were busy was late. {voided} {same}"
+    )
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def publish(experiment: Experiment, result: Result, json_file: Path, plot_file: Path, page: Path | None = None) -> None:
+    save(experiment, result, json_file)
+    plot_file.parent.mkdir(parents=True, exist_ok=True)
+    plot(experiment, result, plot_file)
+    if page is not None:
+        page.write_text(markdown(experiment, result, plot_file))
+    console.print(f"{experiment.title} ({experiment.paper})")
+    for said in (*remarks(result), scale(result), *map(sentence, experiment.findings(result))):
+        console.print(said, markup=False)
+    console.print(f"written: {paths.relative(json_file.resolve())}, {paths.relative(plot_file.resolve())}")
+
+
+def save(experiment: Experiment, result: Result, json_file: Path) -> None:
+    results.put(as_json(experiment, result), json_file)
+
+
+def as_json(experiment: Experiment, result: Result) -> dict[str, object]:
+    findings = experiment.findings(result)
+    return {
+        "experiment": result.plan.name,
+        "title": experiment.title,
+        "paper": f"{TITLE}: {experiment.paper}",
+        "commits": result.commits,
+        "machine": result.machine,
+        "settings": result.plan.settings(),
+        "setups": [asdict(setup) for setup in result.plan.setups()],
+        "scale": scale(result),
+        "remarks": remarks(result),
+        "notes": result.notes,
+        "data_bytes": result.data_bytes,
+        "same_figures_deviation_max": result.same_figures,
+        "unit": "transactions/s",
+        "findings": [{**asdict(finding), "agrees": finding.agrees, "sentence": sentence(finding)} for finding in findings],
+        "runs": [asdict(run) for run in result.runs],
+    }
+
+
+def read(plan: Plan, json_file: Path) -> Result:
+    """What save() wrote."""
+    try:
+        said: dict[str, Any] = json.loads(json_file.read_text())
+        if said["experiment"] != plan.name:
+            raise StrataError(f"{json_file} holds {said['experiment']}, not {plan.name}")
+        plan = plan.changed(said["settings"])
+        if [setup["label"] for setup in said["setups"]] != [setup.label for setup in plan.setups()]:
+            raise StrataError(f"{json_file}: its setups are not those of now")
+        runs = [Run(**run) for run in said["runs"]]
+        notes, same = said["notes"], said["same_figures_deviation_max"]
+        return Result(plan, said["data_bytes"], runs, said["commits"], said["machine"], notes, same)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StrataError(f"{json_file} cannot be read as an experiment's result: {error!r}") from error
+
+
+def markdown(experiment: Experiment, result: Result, plot_file: Path) -> str:
+    """All of it as a page, beside the plot."""
+    lines = [f"# {experiment.title}", ""]
+    for said in remarks(result):
+        lines += [said, ""]
+    lines += [f'"{TITLE}", {experiment.paper}. {scale(result)} Commits: {", ".join(result.commits)}.', ""]
+    lines += [f"![{experiment.title}]({plot_file.name})", ""]
+    lines += [f"- {sentence(finding)}" for finding in experiment.findings(result)]
+    table = _timelines(result) if result.plan.kind in (RECOVERY, GROWTH) else _table(result)
+    return "\n".join([*lines, "", *table]) + "\n"
+
+
+def _table(result: Result) -> Iterator[str]:
+    base = "to one server" if result.plan.kind == SCALING else "to no index"
+    alone = ("one client, ms",) if result.plan.kind == INDEXES else ()
+    columns = [name.replace("_", " ") for name in COSTS]
+    yield f"{EXPLAINED}:"
+    yield ""
+    yield _cells("setup", "transactions/s", base, "99th percentile, ms", *alone, *columns, "real cores", "of others", "void")
+    yield _cells(*["---"] * (7 + len(alone) + len(COSTS)))
+    for run in result.runs:
+        of_alone = (f"{run.alone_ms or 0.0:.2f}",) if alone else ()
+        costs = (_number(run.costs.get(name, 0.0)) for name in COSTS)
+        cores = (f"{run.costs.get(name, 0.0):.2f}" for name in ("machine_cores", "others_cores"))
+        rates = (f"{run.tps:,.0f}", _to_base(result, run), f"{run.p99_ms or 0.0:,.1f}")
+        yield _cells(run.setup, *rates, *of_alone, *costs, *cores, "VOID" if run.void else "")
+
+
+def _to_base(result: Result, run: Run) -> str:
+    """Of medians."""
+    bases = base_labels(result.plan)
+    if bases.get(run.setup) not in {each.setup for each in result.runs}:
+        return ""
+    return f"{quotient(result, run.setup, bases[run.setup]).value:.2f}"
+
+
+def base_labels(plan: Plan) -> dict[str, str]:
+    """What each setup is set beside."""
+    if plan.kind == INDEXES:
+        return {setup.label: indexes_label(0) for setup in plan.setups()}
+    return {setup.label: scaling_label(setup.load, setup.shared, 1) for setup in plan.setups()}
+
+
+def _timelines(result: Result) -> Iterator[str]:
+    yield "Seconds, and transactions a second; the rates of each second are in the JSON:"
+    yield ""
+    yield _cells("setup", "what happened when")
+    yield _cells("---", "---")
+    for run in result.runs:
+        yield _cells(run.setup, ", ".join(f"{name.replace('_', ' ')} {value:,.2f}" for name, value in (run.marks or {}).items()))
+
+
+def _cells(*texts: str) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
+
+
+# --- the plot ------------------------------------------------------------------------------------------------------
+
+
+def caption_of(experiment: Experiment, result: Result) -> str:
+    """How it was measured, in few words: dilation and cores, or what stands for them; and of whom the other values are."""
+    said = " ".join(remarks(result))
+    if not result.plan.wish().dilated:
+        said = f"Not dilated: all processes share {result.machine['cores']} cores, in real time. {said}"
+    return f'{said.strip()} Dashed red: the paper\'s, "{TITLE}", {experiment.paper}.'
+
+
+def plot(experiment: Experiment, result: Result, file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    findings = experiment.findings(result)
+    drawn = _parts(result)
+    parts = len(drawn) + bool(findings)
+    figure, all_axes = pyplot.subplots(1, max(parts, 1), figsize=(6.0 * max(parts, 1), 5.4), squeeze=False)
+    for axes, title in zip(all_axes[0], drawn, strict=False):
+        _draw(axes, result, title)
+        axes.set_title(title, fontsize="small")
+    if findings:
+        draw_ratios(all_axes[0][-1], findings, NAME_WIDTH)
+    figure.suptitle(f"{experiment.title} ({experiment.paper})", fontsize="medium")
+    caption = "\n".join(textwrap.wrap(caption_of(experiment, result), CAPTION_WIDTH * max(parts, 1)))
+    figure.text(0.01, 0.01, caption, fontsize="x-small", va="bottom")
+    figure.tight_layout(rect=(0, 0.04 + 0.03 * (caption.count("\n") + 1), 1, 1))
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+
+
+def _parts(result: Result) -> list[str]:
+    """What has axes of its own."""
+    plan = result.plan
+    measured = {run.setup for run in result.runs}
+    if plan.kind == SCALING:
+        return [load for load in plan.loads if any(setup.load == load and setup.label in measured for setup in plan.setups())]
+    if plan.kind == INDEXES:
+        return ["throughput", "latency of one client"]
+    return [setup.label for setup in plan.setups() if setup.label in measured]
+
+
+def _draw(axes: Any, result: Result, title: str) -> None:
+    if result.plan.kind == SCALING:
+        _draw_scaling(axes, result, title)
+    elif result.plan.kind == INDEXES:
+        _draw_indexes(axes, result, title)
+    else:
+        _draw_series(axes, result.of(title)[-1], result.plan)
+
+
+def _draw_scaling(axes: Any, result: Result, load: str) -> None:
+    plan = result.plan
+    measured = {run.setup for run in result.runs}
+    for shared in plan.shared:
+        base = scaling_label(load, shared, 1)
+        points = [count for count in plan.nodes if {scaling_label(load, shared, count), base} <= measured]
+        spreads = [quotient(result, scaling_label(load, shared, count), base) for count in points]
+        values = [each.value for each in spreads]
+        errors = [[each.value - min(each.value, each.least) for each in spreads], [max(0.0, e.most - e.value) for e in spreads]]
+        axes.errorbar(points, values, yerr=errors, marker="o", capsize=3, label=f"{shared} % shared")
+    axes.plot(plan.nodes, plan.nodes, "--", color="grey", linewidth=0.8, label="linear")
+    axes.set_xlabel("servers")
+    axes.set_ylabel("transactions/s, to one server")
+    axes.set_xticks(plan.nodes)
+    axes.set_ylim(0)
+    axes.legend(fontsize="x-small")
+
+
+def _draw_indexes(axes: Any, result: Result, title: str) -> None:
+    measured = {run.setup for run in result.runs}
+    counts = [count for count in result.plan.indexes if indexes_label(count) in measured]
+    runs = [result.of(indexes_label(count)) for count in counts]
+    of_rate = title == "throughput"
+    values = [median(run.tps if of_rate else (run.alone_ms or 0.0) for run in each) for each in runs]
+    axes.bar(range(len(counts)), values)
+    axes.set_xticks(range(len(counts)), [str(count) for count in counts])
+    axes.set_xlabel("secondary indexes")
+    emulated = " of emulated time" if result.plan.wish().dilated else ""
+    axes.set_ylabel(("transactions/s" if of_rate else "mean, ms") + emulated)
+
+
+def _draw_series(axes: Any, run: Run, plan: Plan) -> None:
+    """The last run of it; what happened as lines upright."""
+    for name, rates in (run.series or {}).items():
+        axes.plot(range(1, len(rates) + 1), rates, label=name)
+    if plan.kind == GROWTH and run.series:
+        totals = summed(run.series)
+        axes.plot(range(1, len(totals) + 1), totals, color="black", label="all")
+    for name, value in (run.marks or {}).items():
+        if name == "killed_s" or name.startswith("added_"):
+            axes.axvline(value, linestyle=":", color="grey")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("transactions/s")
+    axes.legend(fontsize="x-small", loc="lower right")
