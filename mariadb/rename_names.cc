@@ -8,7 +8,15 @@
 namespace strata::glue {
 namespace {
 
-// By table_key(). More than two: of several tables.
+// One table is two entries of the list: as it is and as it will be. A name may come again, as in
+// RENAME TABLE a TO b, b TO a.
+bool is_of_several_tables(THD* thd) {
+  const TABLE_LIST* const first = thd->lex->query_tables;
+  const TABLE_LIST* const second = first == nullptr ? nullptr : first->next_global;
+  return second != nullptr && second->next_global != nullptr;
+}
+
+// By table_key().
 std::map<std::string, TableName> names_of(THD* thd) {
   std::map<std::string, TableName> names;
   for (const TABLE_LIST* table = thd->lex->query_tables; table != nullptr;
@@ -35,8 +43,8 @@ Status lock_all(engine::Session* session, const std::map<std::string, TableName>
 Status lock_names_of_rename(THD* thd, Connection* connection) {
   if (!kernel->shares_tables() || thd_sql_command(thd) != SQLCOM_RENAME_TABLE) return ok_status();
   if (connection->renames != nullptr) return ok_status();
+  if (!is_of_several_tables(thd)) return ok_status();
   const std::map<std::string, TableName> names = names_of(thd);
-  if (names.size() <= 2) return ok_status();
   // So that the server tells of the statement's end.
   trans_register_ha(thd, false, strata_hton, 0);
   auto session = kernel->new_session();

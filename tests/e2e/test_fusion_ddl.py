@@ -362,6 +362,7 @@ def test_tables_change_places_at_once_for_all(clients: Connect) -> None:
     for _ in range(20):
         one.run("RENAME TABLE t TO old, u TO t, old TO u")
         two.run("RENAME TABLE u TO old, t TO u, old TO t")
+        one.run("RENAME TABLE t TO aside, aside TO t")
     ended.set()
     for worker in workers:
         worker.join(DEADLINE_S)
