@@ -43,6 +43,7 @@ Status lock_all(engine::Session* session, const std::map<std::string, TableName>
 Status lock_names_of_rename(THD* thd, Connection* connection) {
   if (!kernel->shares_tables() || thd_sql_command(thd) != SQLCOM_RENAME_TABLE) return ok_status();
   if (connection->renames != nullptr) return ok_status();
+  if (connection->renames_refused == thd->query_id) return error_not_found();  // RNM3
   if (!is_of_several_tables(thd)) return ok_status();
   const std::map<std::string, TableName> names = names_of(thd);
   // So that the server tells of the statement's end.
@@ -55,6 +56,7 @@ Status lock_names_of_rename(THD* thd, Connection* connection) {
     const WaitShown shown(thd, "Waiting for other servers' use of a table");
     if (const Status locked = lock_all(session.get(), names); !locked.ok()) {
       session->rollback().IgnoreError();  // it has changed nothing
+      connection->renames_refused = thd->query_id;
       return locked;
     }
   }

@@ -7,6 +7,8 @@
 //         statement that fails has renamed is taken back without a wait.
 //   RNM2  The names are locked in the order of their keys: two such statements do not wait for each
 //         other.
+//   RNM3  A statement that did not get the names has renamed nothing. When the server takes that
+//         back all the same, there is nothing of the new name: it is not waited for once more.
 #pragma once
 
 #include "mariadb/connection.h"

@@ -338,6 +338,37 @@ def test_databases(cluster: Several, clients: Connect) -> None:
     assert wait_until(lambda: not has_database(here, "shop"), DEADLINE_S)
 
 
+def test_a_database_is_dropped_while_another_server_fills_it(clients: Connect) -> None:
+    """What the other one makes while the folder is emptied is dropped, too."""
+    one, two = clients(0), clients(1)
+    ended = threading.Event()
+    filled: list[int] = []
+    refused: list[int] = []
+
+    def fill() -> None:
+        while not ended.is_set():
+            try:
+                two.run("CREATE DATABASE IF NOT EXISTS shop")
+                two.run("CREATE TABLE shop.t (a INT PRIMARY KEY) ENGINE=STRATA", "CREATE VIEW shop.v AS SELECT a FROM shop.t")
+                filled.append(1)
+            except pymysql.MySQLError as error:
+                refused.append(int(error.args[0]))
+
+    filling = threading.Thread(target=fill, daemon=True)
+    filling.start()
+    until = time.monotonic() + 8
+    drops = 0
+    while time.monotonic() < until:
+        one.run("DROP DATABASE IF EXISTS shop" if drops % 2 else "CREATE OR REPLACE DATABASE shop")
+        drops += 1
+        time.sleep(random.uniform(0, 0.04))  # in which it is filled, or has begun to be
+    ended.set()
+    filling.join(DEADLINE_S)
+    print(f"dropped {drops} times, filled {len(filled)} times, refused {sorted(set(refused))}")
+    assert filled and drops > 5
+    one.run("DROP DATABASE IF EXISTS shop")
+
+
 def test_tables_change_places_at_once_for_all(clients: Connect) -> None:
     """RENAME of several tables, as tools that copy a table end: no statement on another server finds one under neither name."""
     one, two = clients(0), clients(1)
@@ -373,14 +404,18 @@ def test_tables_change_places_at_once_for_all(clients: Connect) -> None:
         assert one.run(f"CHECK TABLE {name}")[-1][3] == "OK"
 
 
-def test_a_rename_of_several_tables_that_fails_changes_nothing(clients: Connect) -> None:
+def test_a_rename_of_several_tables_that_fails_changes_nothing(cluster: Several, clients: Connect) -> None:
     one, two = clients(0), clients(1)
     for name in ("t", "u", "v"):
         one.run(f"CREATE TABLE {name} (a INT PRIMARY KEY) ENGINE=STRATA", f"INSERT INTO {name} VALUES (1)")
     # It has to wait for too long for the second one.
     two.run("BEGIN", "SELECT * FROM u")
     one.run("SET lock_wait_timeout = 2")
+    began = time.monotonic()
     assert one.error_of("RENAME TABLE t TO t_old, u TO u_old") == LOCK_WAIT_TIMEOUT
+    # Not for twice as long, as if there were something to take back.
+    assert time.monotonic() - began < 3.5
+    assert not any("DDL_LOG" in line for line in cluster.servers[0].log_lines())
     assert two.run("SELECT * FROM u") == [(1,)] == clients(1).run("SELECT * FROM t")
     two.run("COMMIT")
     # There is something of the last one's name.

@@ -19,7 +19,7 @@ from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
 from . import agree, logs, schema
-from .actions import sample_file
+from .actions import ROLLED_BACK, sample_file
 from .clients import WildClient
 from .errors import CONNECTION_LOST
 from .journal import Journal
@@ -193,7 +193,11 @@ class Run:
                 ask = agree.asker(connection)
                 ask("SET GLOBAL event_scheduler = OFF")
                 for name in names_of(ask("XA RECOVER")):
-                    ask(f"XA {'COMMIT' if name.startswith(PREFIX) else 'ROLLBACK'} '{name}'")
+                    try:
+                        ask(f"XA {'COMMIT' if name.startswith(PREFIX) else 'ROLLBACK'} '{name}'")
+                    except pymysql.MySQLError as error:
+                        if name.startswith(PREFIX) or error.args[0] != ROLLED_BACK:
+                            raise
 
     def _ledger_problems(self) -> list[str]:
         problems = []

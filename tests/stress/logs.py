@@ -13,6 +13,8 @@ EXPLAINED = (
     r"Event Scheduler: .*(Deadlock found|Lock wait timeout|definition has changed|Unknown event|interrupted|was killed"
     r")",
     r"Event Scheduler: \[\S+\]\[\S+\] *$",
+    # The server says so when a statement is killed while it reads a definition with expressions. Who is told so, is not.
+    r"Incorrect information in file: '\./s/gen\.frm'",
 )
 # While processes are killed, and after.
 EXPLAINED_BY_KILLS = (r"was taken over by .* answers nothing any more", r"is none of the cluster's any more")
