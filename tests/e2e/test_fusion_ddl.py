@@ -338,6 +338,42 @@ def test_databases(cluster: Several, clients: Connect) -> None:
     assert wait_until(lambda: not has_database(here, "shop"), DEADLINE_S)
 
 
+def test_a_table_is_made_and_dropped_on_both_servers_at_once(clients: Connect) -> None:
+    """With IF NOT EXISTS, OR REPLACE and IF EXISTS nothing fails, as on one server: what a statement was told stays so."""
+    statements = (
+        "CREATE TABLE IF NOT EXISTS t (a INT PRIMARY KEY) ENGINE=STRATA",
+        "CREATE OR REPLACE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=STRATA",
+        "CREATE OR REPLACE TABLE t ENGINE=STRATA AS SELECT 1 AS a",
+        "DROP TABLE IF EXISTS t",
+        "CREATE TABLE IF NOT EXISTS t AS SELECT 2 AS a",
+        "DROP TABLE IF EXISTS t",
+    )
+    until = time.monotonic() + 10
+    failed: list[tuple[str, str]] = []
+    done: list[str] = []
+
+    def work(client: Client, seed: int) -> None:
+        rng = random.Random(seed)
+        while time.monotonic() < until:
+            statement = rng.choice(statements)
+            try:
+                client.run(statement)
+                done.append(statement)
+            except pymysql.MySQLError as error:
+                failed.append((statement, str(error)))
+
+    workers = [threading.Thread(target=work, args=(clients(n % 2), n), daemon=True) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(DEADLINE_S)
+    print(f"{len(done)} done, {len(failed)} failed {failed[:30]}")
+    assert failed == [] and set(done) == set(statements)
+    # Nothing stays locked.
+    clients(0).run("CREATE OR REPLACE TABLE t (a INT) ENGINE=STRATA")
+    clients(1).run("DROP TABLE t")
+
+
 def test_a_database_is_dropped_while_another_server_fills_it(clients: Connect) -> None:
     """What the other one makes while the folder is emptied is dropped, too."""
     one, two = clients(0), clients(1)

@@ -21,7 +21,8 @@ DUMP = paths.MARIADB_ROOT / "usr" / "bin" / "mariadb-dump"
 DUMP_TIMEOUT_S = 120.0
 # What a dump may be refused with while others change definitions; 1356 is said by views of what is gone.
 DUMP_ERRORS = ANY | {1146, 1305, 1356, 1360, 1539, 2013, 4091, 1049, 1051, 1054}
-NO_SUCH_THREAD, NO_SUCH_XID, WRONG_STATE, ROLLED_BACK = 1094, 1397, 1399, 1402
+NO_SUCH_THREAD, NO_SUCH_XID, WRONG_STATE, OUTSIDE, ROLLED_BACK = 1094, 1397, 1399, 1400, 1402
+XA_ERRORS = ANY | {NO_SUCH_XID, WRONG_STATE, OUTSIDE, ROLLED_BACK}
 LEFT = "left"  # how the names of transactions begin that anybody may decide
 Action = Callable[[Shared, Session, random.Random], bool]
 
@@ -73,12 +74,12 @@ def decide_what_was_left(shared: Shared, session: Session, rng: random.Random) -
     except pymysql.MySQLError as error:
         shared.judge(session.who, session, "XA RECOVER", error, ANY)
         return not is_lost(error)
-    # A branch that has changed nothing is rolled back when its connection ends (1402).
+    # A branch that has changed nothing is rolled back when its connection ends (1402); this one may have its own (1400).
     for name in left:
         if rng.random() < 0.1:
             _decide_elsewhere(shared, rng, name)
         statement = f"XA {rng.choice(('COMMIT', 'ROLLBACK'))} '{name}'"
-        _, usable = _tried(shared, session, statement, ANY | {NO_SUCH_XID, WRONG_STATE, ROLLED_BACK})
+        _, usable = _tried(shared, session, statement, XA_ERRORS)
         if not usable:
             return False
     return True
@@ -92,7 +93,7 @@ def _decide_elsewhere(shared: Shared, rng: random.Random, name: str) -> None:
         session = Session(shared, server, who)
         session.run(f"XA COMMIT '{name}'")
     except pymysql.MySQLError as error:
-        shared.judge(who, session, f"XA COMMIT '{name}'", error, ANY | {NO_SUCH_XID, WRONG_STATE, ROLLED_BACK})
+        shared.judge(who, session, f"XA COMMIT '{name}'", error, XA_ERRORS)
     finally:
         if session is not None:
             session.close()
@@ -104,15 +105,8 @@ def dump(shared: Shared, session: Session, rng: random.Random) -> bool:
     said, text = _dumped(session.server, what)
     shared.journal.note(f"{session.who} has dumped {what[-1]}: {said or 'no error'}")
     if said:
-        code = next(
-            (
-                int(number)
-                for number in re.findall(r"\((\d+)\)|error:? (\d+)", said, re.IGNORECASE)[:1]
-                for number in number
-                if number
-            ),
-            0,
-        )
+        codes = [int(code) for code in re.findall(r"\b(\d{4})\b", said)]
+        code = codes[0] if codes else 0
         shared.judge(session.who, None, f"mariadb-dump {' '.join(what)}", pymysql.err.OperationalError(code, said), DUMP_ERRORS)
         return True
     amounts = _amounts(text)

@@ -90,6 +90,7 @@ NAMES = {
     4089: "not a sequence",
     4091: "no such sequence",
     4092: "no such view",
+    4119: "a change that system versioning forbids",
     4124: "the table is not system-versioned",
     4130: "system versioning is there",
     4145: "a BACKUP STAGE is under way",

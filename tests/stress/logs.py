@@ -17,7 +17,11 @@ EXPLAINED = (
     r"Incorrect information in file: '\./s/gen\.frm'",
 )
 # While processes are killed, and after.
-EXPLAINED_BY_KILLS = (r"was taken over by .* answers nothing any more", r"is none of the cluster's any more")
+EXPLAINED_BY_KILLS = (
+    r"was taken over by .* answers nothing any more",
+    r"is none of the cluster's any more",
+    r"this server is fenced, has left",
+)
 LINES_MOST = 8
 
 
