@@ -6,8 +6,6 @@ may come always, and nothing else may. {k} and {j} are numbers of tables, {m} on
 has, {file} a file with rows.
 """
 
-# ruff: noqa: E501
-
 import random
 import re
 from collections.abc import Mapping
