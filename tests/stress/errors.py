@@ -74,6 +74,7 @@ NAMES = {
     1613: "the XA branch took too long",
     1614: "the XA branch was a deadlock's victim",
     1615: "to be prepared again",
+    1684: "a table whose definition is being changed",
     1792: "a transaction that only reads",
     1826: "the foreign key is there",
     1832: "a column that a foreign key needs",
@@ -97,7 +98,7 @@ NAMES = {
 }
 
 # What others do at the same moment.
-OTHERS = frozenset({1205, 1213, 1317, 1412})
+OTHERS = frozenset({1205, 1213, 1317, 1412, 1684})
 # What the session itself has begun: locked tables, a transaction of XA or one that only reads, a backup.
 OF_THE_SESSION = frozenset({1099, 1100, 1192, 1223, 1399, 1792, 4145})
 ANY = OTHERS | OF_THE_SESSION
