@@ -6,9 +6,9 @@
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/object_files.h"
-#include "mariadb/rename_names.h"
 #include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
+#include "mariadb/statement_names.h"
 #include "mariadb/table_locks.h"
 
 namespace strata::glue {
@@ -135,7 +135,7 @@ int close_connection(handlerton*, THD* thd) {
     give_up_backup_of(thd);
     abandon_swap(connection.get());
     end_alter_hold(connection.get());
-    unlock_names_of_rename(connection.get());
+    unlock_names_of_statement(connection.get());
     unlock_tables_for_all(connection.get());
     connection->temporary.reset();  // its transaction is rolled back (engine E18)
     if (connection->xa_prepared && connection->session->has_changes()) {

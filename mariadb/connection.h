@@ -65,8 +65,9 @@ struct Connection {
   std::unique_ptr<engine::Session> table_locks;
   std::set<std::string> locked_tables;
   query_id_t locked_by = 0;  // the statement that has
-  // RNM1 in rename_names.h: the names of a RENAME of several tables. Null: there is none.
-  std::unique_ptr<engine::Session> renames;
+  // RNM1, RNM4 in statement_names.h: names that a statement has until it ends. Null: none.
+  std::unique_ptr<engine::Session> names;
+  query_id_t names_refused = 0;    // RNM3: the last statement that did not get them
   uint32_t server_tables = 0;      // that the transaction changes (ST4 in server_tables.h)
   query_id_t took_over = 0;        // the last statement that has (ST2)
   bool changes_accounts = false;   // ST7

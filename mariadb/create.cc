@@ -6,6 +6,7 @@
 #include "mariadb/foreign_keys.h"
 #include "mariadb/ha_strata.h"
 #include "mariadb/object_files.h"
+#include "mariadb/statement_names.h"
 #include "mariadb/temporary.h"
 
 namespace strata::glue {
@@ -180,6 +181,10 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     if (!kernel->shares_tables() && !schema_exists(name)) {
       my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
       return HA_ERR_GENERIC;
+    }
+    if (const Status locked = lock_name_of_create(thd, path); !locked.ok()) {
+      tell_client(locked);
+      return handler_error(locked, thd);
     }
     engine::TableSpec spec = make_spec(path, form, *info);
     AlterJournal journal;

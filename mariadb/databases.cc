@@ -267,7 +267,12 @@ Status drop_database_for_all(const std::string& schema) {
     STRATA_RETURN_IF_ERROR(put_row(session, schema, false, std::string()));
     return erase_objects_of_database(session, schema);
   });
-  if (dropped.ok()) databases.forget(schema);
+  if (dropped.ok()) {
+    databases.forget(schema);
+    // Of what others have made since the server has looked for files: it is dropped as well.
+    remove_definition_files_of(schema);
+    remove_dropped_objects(schema);
+  }
   return dropped;
 }
 

@@ -24,7 +24,8 @@ void stop_databases();
 
 // DB2. In the transaction that makes a table; the error is "unknown database" (kNotFound).
 Status use_database(engine::Session* session, const std::string& schema);
-// DB2. The server is about to remove the folder. Drops what is left of tables in it.
+// DB2. The server has looked for files in the folder, and is about to remove it. Drops what is left
+// of tables in it, and removes the files of what others have made meanwhile.
 Status drop_database_for_all(const std::string& schema);
 // DB3. True: the folder is there.
 bool make_database_folder(const std::string& schema);

@@ -13,7 +13,7 @@
 #include "mariadb/ha_strata.h"
 #include "mariadb/metadata_lock.h"
 #include "mariadb/object_files.h"
-#include "mariadb/rename_names.h"
+#include "mariadb/statement_names.h"
 #include "mariadb/table_locks.h"
 #include "mariadb/temporary.h"
 
@@ -62,9 +62,11 @@ bool has_version(const TableName& name, const std::string& version) {
 int ddl_error(const Status& status) {
   if (is_not_found(status)) return HA_ERR_NO_SUCH_TABLE;
   if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
-  // Some statements (RENAME) say nothing but the number of this.
-  if (is_lock_wait_timeout(status) && current_thd != nullptr && !current_thd->is_error())
-    my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+  // Some statements (RENAME) say nothing but the number of these.
+  if (current_thd != nullptr && !current_thd->is_error()) {
+    if (is_lock_wait_timeout(status)) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+    if (is_interrupted(status)) current_thd->send_kill_message();
+  }
   return handler_error(status, nullptr);
 }
 
@@ -247,8 +249,8 @@ uint64_t ddl_timeout_us(THD* thd) {
 void prepare_ddl(THD* thd, engine::Session* session) {
   session->set_lock_wait_timeout_us(ddl_timeout_us(thd));
   if (const Connection* const connection = existing_connection(thd); connection != nullptr)
-    session->borrow_names(connection->renames != nullptr ? connection->renames.get()
-                                                         : connection->table_locks.get());
+    session->borrow_names(connection->names != nullptr ? connection->names.get()
+                                                       : connection->table_locks.get());
 }
 
 Status run_ddl_in_transaction(engine::Session* session, Killable killable,
@@ -330,7 +332,10 @@ int drop_table_by_path(THD* thd, const char* path) {
   if (is_sequence_statement_on_table(thd, name)) return HA_ERR_GENERIC;
   Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
   if (connection == nullptr || connection->swap == nullptr) {
+    if (const Status locked = lock_name_of_create(thd, name); !locked.ok())  // CREATE OR REPLACE
+      return ddl_error(locked);
     const int error = ddl_error(drop_now(name));
+    if (error == HA_ERR_NO_SUCH_TABLE && replaces_table(thd, name)) return 0;
     if (error == HA_ERR_NO_SUCH_TABLE) warn_of_lost_table(thd, path, name);
     return error;
   }

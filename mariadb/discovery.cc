@@ -8,6 +8,7 @@
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 #include "mariadb/object_files.h"
+#include "mariadb/statement_names.h"
 
 namespace strata::glue {
 namespace {
@@ -45,6 +46,16 @@ void warn_if_it_becomes_local(THD* thd, const char* schema, const char* table) {
   static thread_local query_id_t warned = 0;  // the server asks more than once
   if (std::exchange(warned, thd->query_id) != thd->query_id)
     warn_of_local_table(thd, schema, table, engine);
+}
+
+// Other engines' tables are this server's own.
+Status lock_name_to_be(THD* thd, const TableName& name) {
+  if (thd == nullptr || !kernel->shares_tables()) return ok_status();
+  const int command = thd_sql_command(thd);
+  if (command != SQLCOM_CREATE_TABLE && command != SQLCOM_CREATE_SEQUENCE) return ok_status();
+  const handlerton* const engine = engine_to_be(thd);
+  if (engine != nullptr && engine != strata_hton) return ok_status();
+  return lock_name_of_create(thd, name);
 }
 
 // Reports why nothing can be told. Nothing is what the server takes for "go on with other engines".
@@ -100,8 +111,12 @@ int discover_table_existence(handlerton*, const char* schema, const char* table)
   const int failed = guarded([&] {
     if (is_server_schema(schema)) return 0;
     const TableName name = from_plain_names(schema, table);
-    exists = kernel->table_exists(name.schema, name.table);
     // There is no third answer: with the error reported the statement fails in either case.
+    if (must_be_silent(lock_name_to_be(current_thd, name))) {
+      exists = true;
+      return 0;
+    }
+    exists = kernel->table_exists(name.schema, name.table);
     if (must_be_silent(may_answer())) exists = true;
     if (!exists) warn_if_it_becomes_local(current_thd, schema, table);
     return 0;

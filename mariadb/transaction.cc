@@ -11,9 +11,9 @@
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
-#include "mariadb/rename_names.h"
 #include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
+#include "mariadb/statement_names.h"
 
 namespace strata::glue {
 namespace {
@@ -142,7 +142,7 @@ int commit(handlerton*, THD* thd, bool all) {
         hold->commit_seen = true;
     }
     if (!connection->renamed.empty()) publish_renamed_tables(connection);
-    unlock_names_of_rename(connection);
+    unlock_names_of_statement(connection);
     engine::Session* const session = connection->session.get();
     if (!ends_transaction(thd, all)) {
       // Mostly there is nothing left to make (HW1 in ha_write.cc). What fails here the server does
@@ -189,7 +189,7 @@ int rollback(handlerton*, THD* thd, bool all) {
     abandon_swap(connection);
     end_alter_hold(connection);
     if (!connection->renamed.empty()) publish_renamed_tables(connection);
-    unlock_names_of_rename(connection);
+    statement_rolled_back(thd, connection);
     engine::Session* const session = connection->session.get();
     if (!session->in_transaction()) {
       if (ends_transaction(thd, all)) {

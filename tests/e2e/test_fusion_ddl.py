@@ -338,6 +338,73 @@ def test_databases(cluster: Several, clients: Connect) -> None:
     assert wait_until(lambda: not has_database(here, "shop"), DEADLINE_S)
 
 
+def test_a_table_is_made_and_dropped_on_both_servers_at_once(clients: Connect) -> None:
+    """With IF NOT EXISTS, OR REPLACE and IF EXISTS nothing fails, as on one server: what a statement was told stays so."""
+    statements = (
+        "CREATE TABLE IF NOT EXISTS t (a INT PRIMARY KEY) ENGINE=STRATA",
+        "CREATE OR REPLACE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=STRATA",
+        "CREATE OR REPLACE TABLE t ENGINE=STRATA AS SELECT 1 AS a",
+        "DROP TABLE IF EXISTS t",
+        "CREATE TABLE IF NOT EXISTS t AS SELECT 2 AS a",
+        "DROP TABLE IF EXISTS t",
+    )
+    until = time.monotonic() + 10
+    failed: list[tuple[str, str]] = []
+    done: list[str] = []
+
+    def work(client: Client, seed: int) -> None:
+        rng = random.Random(seed)
+        while time.monotonic() < until:
+            statement = rng.choice(statements)
+            try:
+                client.run(statement)
+                done.append(statement)
+            except pymysql.MySQLError as error:
+                failed.append((statement, str(error)))
+
+    workers = [threading.Thread(target=work, args=(clients(n % 2), n), daemon=True) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(DEADLINE_S)
+    print(f"{len(done)} done, {len(failed)} failed {failed[:30]}")
+    assert failed == [] and set(done) == set(statements)
+    # Nothing stays locked.
+    clients(0).run("CREATE OR REPLACE TABLE t (a INT) ENGINE=STRATA")
+    clients(1).run("DROP TABLE t")
+
+
+def test_a_database_is_dropped_while_another_server_fills_it(clients: Connect) -> None:
+    """What the other one makes while the folder is emptied is dropped, too."""
+    one, two = clients(0), clients(1)
+    ended = threading.Event()
+    filled: list[int] = []
+    refused: list[int] = []
+
+    def fill() -> None:
+        while not ended.is_set():
+            try:
+                two.run("CREATE DATABASE IF NOT EXISTS shop")
+                two.run("CREATE TABLE shop.t (a INT PRIMARY KEY) ENGINE=STRATA", "CREATE VIEW shop.v AS SELECT a FROM shop.t")
+                filled.append(1)
+            except pymysql.MySQLError as error:
+                refused.append(int(error.args[0]))
+
+    filling = threading.Thread(target=fill, daemon=True)
+    filling.start()
+    until = time.monotonic() + 8
+    drops = 0
+    while time.monotonic() < until:
+        one.run("DROP DATABASE IF EXISTS shop" if drops % 2 else "CREATE OR REPLACE DATABASE shop")
+        drops += 1
+        time.sleep(random.uniform(0, 0.04))  # in which it is filled, or has begun to be
+    ended.set()
+    filling.join(DEADLINE_S)
+    print(f"dropped {drops} times, filled {len(filled)} times, refused {sorted(set(refused))}")
+    assert filled and drops > 5
+    one.run("DROP DATABASE IF EXISTS shop")
+
+
 def test_tables_change_places_at_once_for_all(clients: Connect) -> None:
     """RENAME of several tables, as tools that copy a table end: no statement on another server finds one under neither name."""
     one, two = clients(0), clients(1)
@@ -362,6 +429,7 @@ def test_tables_change_places_at_once_for_all(clients: Connect) -> None:
     for _ in range(20):
         one.run("RENAME TABLE t TO old, u TO t, old TO u")
         two.run("RENAME TABLE u TO old, t TO u, old TO t")
+        one.run("RENAME TABLE t TO aside, aside TO t")
     ended.set()
     for worker in workers:
         worker.join(DEADLINE_S)
@@ -372,14 +440,18 @@ def test_tables_change_places_at_once_for_all(clients: Connect) -> None:
         assert one.run(f"CHECK TABLE {name}")[-1][3] == "OK"
 
 
-def test_a_rename_of_several_tables_that_fails_changes_nothing(clients: Connect) -> None:
+def test_a_rename_of_several_tables_that_fails_changes_nothing(cluster: Several, clients: Connect) -> None:
     one, two = clients(0), clients(1)
     for name in ("t", "u", "v"):
         one.run(f"CREATE TABLE {name} (a INT PRIMARY KEY) ENGINE=STRATA", f"INSERT INTO {name} VALUES (1)")
     # It has to wait for too long for the second one.
     two.run("BEGIN", "SELECT * FROM u")
     one.run("SET lock_wait_timeout = 2")
+    began = time.monotonic()
     assert one.error_of("RENAME TABLE t TO t_old, u TO u_old") == LOCK_WAIT_TIMEOUT
+    # Not for twice as long, as if there were something to take back.
+    assert time.monotonic() - began < 3.5
+    assert not any("DDL_LOG" in line for line in cluster.servers[0].log_lines())
     assert two.run("SELECT * FROM u") == [(1,)] == clients(1).run("SELECT * FROM t")
     two.run("COMMIT")
     # There is something of the last one's name.

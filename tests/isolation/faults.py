@@ -1,7 +1,7 @@
 """What is done to a cluster of several servers while clients work on it: drawn by seed, and each victim's in a thread of its own,
 which also looks after it: who has ended, or may answer no more, is started again.
 
-The memory node is left alone: what servers share is in its memory only, and its loss ends them all.
+Histories leave the memory node alone: they are about what servers see of each other while all of them work.
 """
 
 import os
@@ -18,7 +18,7 @@ from fusion_cluster import LEASE_S, Several
 from pausing import pause
 from strata_cli.process import BackgroundProcess
 from strata_cli.server import Server
-from strata_cli.several_health import is_fenced
+from strata_cli.several_health import is_fenced, well
 from strata_cli.shell import StrataError
 from strata_cli.storage_node import StorageNode
 from strata_cli.waiting import wait_until
@@ -31,7 +31,8 @@ PULSE = f"{DATABASE}.pulse"
 SERVER_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE = "server_kill", "server_pause", "server_long_pause"
 RECOVERY_KILL = "recovery_kill"
 STORAGE_KILL, STORAGE_PAUSE, ETCD_KILL, ALL_SERVERS = "storage_kill", "storage_pause", "etcd_kill", "all_servers"
-KINDS: dict[str, tuple[int, float, float]] = {
+MEMORY_KILL = "memory_kill"
+EVERY_KIND: dict[str, tuple[int, float, float]] = {
     SERVER_KILL: (5, 0.0, 6.0),
     RECOVERY_KILL: (2, 0.2, 1.5),  # its next life, too, after so long
     SERVER_PAUSE: (3, 0.2, 1.5),  # the others may wait; nothing else
@@ -40,7 +41,9 @@ KINDS: dict[str, tuple[int, float, float]] = {
     STORAGE_PAUSE: (2, 0.5, 8.0),
     ETCD_KILL: (2, 0.0, 8.0),
     ALL_SERVERS: (1, 0.0, 3.0),
+    MEMORY_KILL: (2, 0.0, 2.0),
 }
+KINDS = tuple(kind for kind in EVERY_KIND if kind != MEMORY_KILL)  # of a history
 # No lease, or fenced; no quorum of the log; what the server makes of such errors in COMMIT and ROLLBACK, and
 # of a statement that cannot be undone then.
 REFUSALS = {1296, 1297, 1180, 1181, 1030, 4060}
@@ -62,22 +65,23 @@ class Strike:
     victim: int = 0  # which server, or storage node
 
 
-def draw(seed: str, faults: int, seconds: float, servers: int, storage: int, kinds: Sequence[str] = tuple(KINDS)) -> list[Strike]:
+def draw(seed: str, faults: int, seconds: float, servers: int, storage: int, kinds: Sequence[str] = KINDS) -> list[Strike]:
     rng = random.Random(f"faults {seed}")
     drawn = []
     for _ in range(faults):
-        kind = rng.choices(kinds, [KINDS[kind][0] for kind in kinds])[0]
-        _, shortest, longest = KINDS[kind]
+        kind = rng.choices(kinds, [EVERY_KIND[kind][0] for kind in kinds])[0]
+        _, shortest, longest = EVERY_KIND[kind]
         victim = rng.randrange(storage if kind in (STORAGE_KILL, STORAGE_PAUSE) else servers)
         drawn.append(Strike(kind, rng.uniform(0.1, 0.9) * seconds, rng.uniform(shortest, longest), victim))
     return sorted(drawn, key=lambda strike: strike.at)
 
 
 class Faults:
-    """Of one history. Thread-safe."""
+    """Of one history. Thread-safe. `pulse`: a table that every server can read when all is well."""
 
-    def __init__(self, cluster: Several, strikes: Sequence[Strike]) -> None:
+    def __init__(self, cluster: Several, strikes: Sequence[Strike], pulse: str = PULSE) -> None:
         self.cluster = cluster
+        self.pulse = pulse
         self.began = time.monotonic()
         self.ending = threading.Event()
         self.abandoned = threading.Event()
@@ -92,6 +96,7 @@ class Faults:
         self._keepers: list[_Keeper] = [
             *(_ServerKeeper(self, server, _of_server(strikes, i)) for i, server in enumerate(cluster.servers)),
             _StorageKeeper(self, [strike for strike in strikes if strike.kind in (STORAGE_KILL, STORAGE_PAUSE)]),
+            _MemoryKeeper(self, [strike for strike in strikes if strike.kind == MEMORY_KILL]),
             _EtcdKeeper(self, [strike for strike in strikes if strike.kind == ETCD_KILL]),
         ]
 
@@ -123,9 +128,14 @@ class Faults:
         with self._latch:
             self.problems.append(problem)
 
-    def excuses(self, number: int, text: str) -> bool:
+    def disturbed(self) -> bool:
+        """Something is struck, or was a moment ago."""
         with self._latch:
-            disturbed = self._in_force > 0 or time.monotonic() < self._excused_until
+            return self._in_force > 0 or time.monotonic() < self._excused_until
+
+    def excuses(self, number: int, text: str) -> bool:
+        disturbed = self.disturbed()
+        with self._latch:
             if number not in REFUSALS or any(words in text for words in NEVER_EXCUSED) or not (disturbed or NO_LEASE in text):
                 return False
             self.refused[text[:100]] += 1
@@ -242,7 +252,7 @@ class _ServerKeeper(_Keeper):
         def answers() -> bool:
             self.watch()
             try:
-                self._server.query(f"SELECT COUNT(*) FROM {PULSE}", read_timeout=START_TIMEOUT_S)
+                self._server.query(f"SELECT COUNT(*) FROM {self.faults.pulse}", read_timeout=START_TIMEOUT_S)
             except (pymysql.MySQLError, OSError):
                 return False
             return True
@@ -281,10 +291,28 @@ class _StorageKeeper(_Keeper):
             self.faults.note(f"{node.name} does not get well: {node.illness()}\n{node.log_tail(20)}")
 
     def watch(self) -> None:
-        for node in (*self.faults.cluster.storage, self.faults.cluster.memory):
+        for node in self.faults.cluster.storage:
             if node.pid() is None:
                 self.faults.note(f"{node.name} has ended by itself:\n{node.log_tail(40)}")
                 node.start()
+
+
+class _MemoryKeeper(_Keeper):
+    def __init__(self, faults: Faults, strikes: Sequence[Strike]) -> None:
+        super().__init__(faults, "the memory node", strikes)
+        self._node = faults.cluster.memory
+
+    def strike(self, strike: Strike) -> None:
+        self._node.kill()
+        self.faults.ending.wait(strike.seconds)
+        self._node.start()
+        if not wait_until(well(self._node), WELL_TIMEOUT_S):
+            self.faults.note(f"the memory node does not get well: {self._node.illness()}\n{self._node.log_tail(20)}")
+
+    def watch(self) -> None:
+        if self._node.pid() is None:
+            self.faults.note(f"the memory node has ended by itself:\n{self._node.log_tail(40)}")
+            self._node.start()
 
 
 class _EtcdKeeper(_Keeper):

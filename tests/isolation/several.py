@@ -44,7 +44,7 @@ class SeveralCampaign(Campaign):
         seed: str = "1",
         preset: str = "release",
         options: tuple[str, ...] = (),
-        kinds: Sequence[str] = tuple(KINDS),
+        kinds: Sequence[str] = KINDS,
     ) -> None:
         super().__init__(folder, "STRATA", preset, options)
         self._count = servers

@@ -407,6 +407,8 @@ def test(
     everything: Annotated[bool, typer.Option("--all", help="Also a long campaign and MariaDB's own suites.")] = False,
     crash: Annotated[bool, typer.Option("--crash", help="Only the crash campaign.")] = False,
     isolation: Annotated[bool, typer.Option("--isolation", help="Only histories at every isolation level.")] = False,
+    stress: Annotated[bool, typer.Option("--stress", help="Only statements of every kind on three servers at once.")] = False,
+    kills: Annotated[bool, typer.Option("--kills", help="With --stress: while servers and nodes are killed.")] = False,
     runs: Annotated[int | None, typer.Option(help="With --crash: how many runs; 50, or on clusters 10.")] = None,
     profile: Annotated[
         str,
@@ -432,7 +434,8 @@ def test(
     seed: Annotated[
         int,
         typer.Option(
-            help="With --crash: the first run's seed; with --differential, --isolation, --replication, --soak: the seed."
+            help="With --crash: the first run's seed;"
+            " with --differential, --isolation, --replication, --soak, --stress: the seed."
         ),
     ] = 1,
     power_loss: Annotated[bool, typer.Option("--power-loss", help="With --crash: in every run, not one in three.")] = False,
@@ -447,7 +450,7 @@ def test(
     soak: Annotated[
         bool, typer.Option("--soak", help="Only the soak: full load for long; memory and undo stay bounded.")
     ] = False,
-    seconds: Annotated[float, typer.Option(help="With --isolation, --soak: how long.")] = 300,
+    seconds: Annotated[float, typer.Option(help="With --isolation, --soak, --stress: how long.")] = 300,
     replication: Annotated[
         int, typer.Option(help="Only so many rounds of a primary and a replica that are killed in turns.", metavar="ROUNDS")
     ] = 0,
@@ -482,6 +485,8 @@ def test(
     if isolation:
         extra = ["--engine", engine, "--profile", profile, "--servers", str(servers), "--faults", str(faults)]
         raise typer.Exit(test_cmd.isolation(seconds, seed, extra))
+    if stress:
+        raise typer.Exit(test_cmd.stress(seconds, seed, ["--kills"] if kills else []))
     if soak:
         raise typer.Exit(test_cmd.soak(seconds, seed))
     if replication > 0:

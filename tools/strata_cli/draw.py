@@ -31,6 +31,7 @@ class Draw:
     suite_profile: str  # The suite of our own runs on storage nodes of this profile, too.
     crash_binlog: str  # "on": every run of the crash campaign with a binary log; "draw": some, by their seeds
     e2e_binlog: bool
+    stress_seed: int
 
     def again(self) -> str:
         return f"./strata test --draw {self.commit}"
@@ -70,6 +71,7 @@ def make_draw(commit: str) -> Draw:
         suite_profile=rng.choice(OF_ONE_WRITER),
         crash_binlog="on" if rng.random() < BINLOG_SHARE else "draw",
         e2e_binlog=rng.random() < BINLOG_SHARE,
+        stress_seed=seed(),
     )
 
 

@@ -246,7 +246,7 @@ def python_checks() -> StageResult:
     existing = _python_places()
     ruff = paths.venv_bin("ruff")
     typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tools" / "tests"]
-    typed += [paths.ROOT / "tests" / name for name in ("applications", "differential", "e2e", "isolation", "upgrade")]
+    typed += [paths.ROOT / "tests" / name for name in ("applications", "differential", "e2e", "isolation", "stress", "upgrade")]
     typed += sorted((paths.ROOT / "tools").glob("*.py"))
     return summed(
         check("ruff", ruff, "check", "--cache-dir", cache, *existing),
@@ -391,6 +391,17 @@ def differential_several(seed: int, statements: int, limit_s: int, servers: int)
     extra = ["--failures", "5", "--minimise", "--profile", "fusion", "--servers", str(servers), "--time-limit-s", str(limit_s)]
     command = differential_command(statements, seed, *extra)
     return runner(command, paths.LOGS / f"differential-fusion-{servers}.log", timeout_s=limit_s + 1200)
+
+
+def stress_command(seconds: float, seed: int, *extra: str) -> list[str | Path]:
+    return [paths.venv_bin("python3"), "-m", "stress", "--seconds", str(seconds), "--seed", str(seed), *extra]
+
+
+def stress(seconds: float, seed: int, kills: bool) -> StageResult:
+    """Statements of every kind on several servers, while some are killed or not."""
+    name = "stress-kills" if kills else "stress"
+    command = stress_command(seconds, seed, *(["--kills"] if kills else []))
+    return runner(command, paths.LOGS / f"{name}-{seed}.log", timeout_s=3 * seconds + 900)
 
 
 def differential_tests() -> StageResult:

@@ -30,6 +30,8 @@ SEVERAL_SECONDS_ALL = 1200  # of histories on several servers
 SEVERAL_SERVERS = 3
 SEVERAL_FAULTS = 4  # in each history
 SQL_SECONDS_ALL = 600  # on each profile
+STRESS_S, STRESS_KILLS_S = 60, 90
+STRESS_SECONDS_ALL = 1800  # each, with kills and without
 FUZZ_SECONDS_ALL = 600
 REPLICATION_ROUNDS_ALL = 30
 
@@ -84,6 +86,7 @@ def usual_stages(
             needs_plugin(lambda: stages.differential(drawn.differential_seed, 1_000_000, DIFFERENTIAL_S)),
         ),
         _differential_several(DIFFERENTIAL_SEVERAL_S, drawn.differential_seed),
+        *stress_stages(STRESS_S, STRESS_KILLS_S, drawn.stress_seed),
         Stage(
             f"crash campaign, {crash_runs} runs, seed {drawn.crash_seed}, binlog {binlog}",
             needs_plugin(lambda: stages.crash(crash_runs, drawn.crash_seed, 12 * crash_runs, binlog)),
@@ -120,6 +123,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
         *(_crash_on(profile) for profile in OF_CLUSTERS),
         *(stage for profile in OF_ONE_WRITER for stage in _sql_on(profile)),
         _several(SEVERAL_SECONDS_ALL),
+        *stress_stages(STRESS_SECONDS_ALL, STRESS_SECONDS_ALL, SEED),
         _differential_several(SEVERAL_SECONDS_ALL, SEED),
         Stage(
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
@@ -185,6 +189,13 @@ def _several(seconds: int) -> Stage:
     """Servers that write the same tables."""
     action = needs_plugin(lambda: stages.isolation_several(seconds, SEED, SEVERAL_SERVERS, SEVERAL_FAULTS))
     return Stage(f"isolation on {SEVERAL_SERVERS} servers: histories with faults, {seconds} s", action)
+
+
+def stress_stages(calm_s: int, kills_s: int, seed: int) -> list[Stage]:
+    return [
+        Stage(f"stress, {calm_s} s, seed {seed}", needs_plugin(lambda: stages.stress(calm_s, seed, kills=False))),
+        Stage(f"stress with kills, {kills_s} s, seed {seed}", needs_plugin(lambda: stages.stress(kills_s, seed, kills=True))),
+    ]
 
 
 def _differential_several(seconds: int, seed: int) -> Stage:
@@ -293,6 +304,13 @@ def differential(statements: int, seed: int, extra: list[str]) -> int:
     """STRATA against InnoDB by itself, its lines as they come."""
     setup_cmd.ensure_setup()
     command = [str(part) for part in stages.differential_command(statements, seed, *extra)]
+    os.execv(command[0], command)
+
+
+def stress(seconds: float, seed: int, extra: list[str]) -> int:
+    """Statements of every kind on several servers by themselves, a line for each run."""
+    setup_cmd.ensure_setup()
+    command = [str(part) for part in stages.stress_command(seconds, seed, *extra)]
     os.execv(command[0], command)
 
 

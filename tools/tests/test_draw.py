@@ -25,7 +25,7 @@ def test_many_commits_draw_everything() -> None:
     assert {one.suite_profile for one in drawn} == set(OF_ONE_WRITER)
     assert {one.crash_binlog for one in drawn} == {"on", "draw"}
     assert {one.e2e_binlog for one in drawn} == {True, False}
-    for name in ("crash_seed", "errors_seed", "cluster_seed", "history_seed", "differential_seed"):
+    for name in ("crash_seed", "errors_seed", "cluster_seed", "history_seed", "differential_seed", "stress_seed"):
         seeds = {getattr(one, name) for one in drawn}
         assert len(seeds) == len(COMMITS) and min(seeds) > 0
     # Clusters' seeds belong to the profiles in turn.
@@ -50,7 +50,7 @@ def test_a_stage_says_what_it_drew() -> None:
     one = make_draw("abc")
     names = [stage.name for stage in test_cmd.usual_stages(one)]
     shown = "\n".join(names)
-    for seed in (one.crash_seed, one.errors_seed, one.cluster_seed, one.history_seed, one.differential_seed):
+    for seed in (one.crash_seed, one.errors_seed, one.cluster_seed, one.history_seed, one.differential_seed, one.stress_seed):
         assert f"seed {seed}" in shown
     assert f"mtr: strata on {one.suite_profile}" in names
     assert any(name.startswith("end to end, drawn files") and ("binlog" in name) == one.e2e_binlog for name in names)

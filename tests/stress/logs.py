@@ -1,0 +1,31 @@
+"""Lines of servers' and nodes' logs that say that something is wrong, and those that have an explanation."""
+
+import re
+from collections.abc import Iterable
+
+BAD = re.compile(
+    r"\[ERROR\]|\[FATAL\]|assert|got signal|should not have happened|damaged|corrupt|terminate called|Sanitizer"
+    r"|marked as crashed",
+    re.IGNORECASE,
+)
+# Always: what a client would be told, and an event has nobody to tell.
+EXPLAINED = (
+    r"Event Scheduler: .*(Deadlock found|Lock wait timeout|definition has changed|Unknown event|interrupted|was killed"
+    r")",
+    r"Event Scheduler: \[\S+\]\[\S+\] *$",
+    # The server says so when a statement is killed while it reads a definition with expressions. Who is told so, is not.
+    r"Incorrect information in file: '\./s/gen\.frm'",
+)
+# While processes are killed, and after.
+EXPLAINED_BY_KILLS = (
+    r"was taken over by .* answers nothing any more",
+    r"is none of the cluster's any more",
+    r"this server is fenced, has left",
+)
+LINES_MOST = 8
+
+
+def bad_lines(name: str, lines: Iterable[str], kills: bool) -> list[str]:
+    explained = re.compile("|".join((*EXPLAINED, *(EXPLAINED_BY_KILLS if kills else ()))))
+    bad = [f"{name}: {line}" for line in lines if BAD.search(line) and not explained.search(line)]
+    return bad[:LINES_MOST]
