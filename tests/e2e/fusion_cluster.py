@@ -1,4 +1,4 @@
-"""A cluster of profile fusion, whose servers write the same tables: etcd, three storage nodes, a memory node, and servers that
+"""A cluster of profile fusion, or of another one whose servers write the same tables: etcd, three storage nodes, a memory node, and servers that
 are started one by one, as tests need them; ./strata up --profile fusion starts all of it."""
 
 from collections.abc import Sequence
@@ -9,12 +9,14 @@ from strata_cli.cluster import CLUSTER_NAME, ensure_secret, free_ports
 from strata_cli.etcd_server import Etcd
 from strata_cli.memory_node import MemoryNode, MemorySettings
 from strata_cli.process import BackgroundProcess
+from strata_cli.profile_list import OF_SEVERAL_WRITERS
 from strata_cli.server import Server, Settings, choose_port
 from strata_cli.storage_node import NodeSettings, StorageNode
 from strata_cli.system_tables import SHARED_BY_SEVERAL, share_system_tables
 from strata_cli.waiting import wait_until
 
 PROFILE = "fusion"
+PROFILES = OF_SEVERAL_WRITERS  # Of tests that are run with each.
 STORAGE = ("s1", "s2", "s3")
 DEADLINE_S = 120.0
 LEASE_S = 5
@@ -44,7 +46,9 @@ class Several:
         node_options: Sequence[str] = (),
         faults: bool = False,
         spare: bool = False,
+        profile: str = PROFILE,
     ) -> None:
+        self.profile = profile
         self._shares_accounts = shares_accounts
         folder.mkdir(parents=True)
         self.folder = folder
@@ -63,7 +67,7 @@ class Several:
             StorageNode(
                 name,
                 folder / name,
-                NodeSettings(ports[1 + 2 * i], ports[2 + 2 * i], self.registry, CLUSTER_NAME, self.secret, PROFILE, STORAGE, 2),
+                NodeSettings(ports[1 + 2 * i], ports[2 + 2 * i], self.registry, CLUSTER_NAME, self.secret, profile, STORAGE, 2),
                 [programs / "strata-storenode" / "strata-storenode"],
             )
             for i, name in enumerate(STORAGE)
@@ -120,7 +124,7 @@ class Several:
     def launch(self, server: Server) -> None:
         """The first half of start()."""
         options = {
-            "profile": PROFILE,
+            "profile": self.profile,
             "registry": self.registry,
             "cluster": CLUSTER_NAME,
             "node-name": server.data.name,
@@ -129,7 +133,7 @@ class Several:
             "lease-seconds": LEASE_S,
         }
         given = [f"--strata-{name}={value}" for name, value in options.items()]
-        settings = Settings(profile=PROFILE, preset=self._preset, port=choose_port(None, 23640), options=given)
+        settings = Settings(profile=self.profile, preset=self._preset, port=choose_port(None, 23640), options=given)
         env = {"STRATA_FAULT_FILE": str(self.points_file(server))} if self._faults else {}
         server.launch(settings, env=env, extra=self._server_options)
 

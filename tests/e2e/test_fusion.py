@@ -1,4 +1,4 @@
-"""Several MariaDB servers write the same tables (profile fusion). What one has committed
+"""Several MariaDB servers write the same tables (profile fusion and its like). What one has committed
 another sees at once, no update is lost, a server that is killed comes back with all it had acknowledged, and one can be added.
 Tables that one makes, changes, renames and drops are so for all; who is killed in the middle of a change keeps others waiting
 until it is back, and no longer.
@@ -16,7 +16,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from fusion_cluster import DEADLINE_S, Several
+from fusion_cluster import DEADLINE_S, PROFILES, Several
 from pausing import pause
 from strata_cli import paths
 from strata_cli.server import Server
@@ -28,10 +28,10 @@ ACCOUNTS = 30
 BALANCE = 1000
 
 
-@pytest.fixture
-def several() -> Iterator[Several]:
+@pytest.fixture(params=PROFILES)
+def several(request: pytest.FixtureRequest) -> Iterator[Several]:
     shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER)
+    made = Several(FOLDER, profile=request.param)
     yield made
     made.kill()
     shutil.rmtree(FOLDER, ignore_errors=True)
@@ -447,11 +447,12 @@ def expect_filled(servers: list[Server], fillers: list[Fillers]) -> None:
         assert server.query("CHECK TABLE test.fat")[-1][3] == "OK"
 
 
-@pytest.fixture
-def cramped() -> Iterator[Several]:
+@pytest.fixture(params=PROFILES)
+def cramped(request: pytest.FixtureRequest) -> Iterator[Several]:
     """A pool of 64 pages for three servers, whose own memory has room for 512 each."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, slots=64, server_options=("--strata-buffer-pool-size=8M",))
+    options = ("--strata-buffer-pool-size=8M",)
+    made = Several(FOLDER, slots=64, server_options=options, profile=request.param)
     yield made
     made.kill()
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fusion_clients import Behind, Client
-from fusion_cluster import DEADLINE_S, Several
+from fusion_cluster import DEADLINE_S, PROFILES, Several
 from pausing import pause
 from strata_cli import paths
 from strata_cli.server import Server
@@ -21,10 +21,15 @@ FOLDER = paths.BUILD / "e2e" / "fusion-memory-lost"
 GO_ON_S = 80.0  # Generous, for busy machines; what it takes is printed. Of a spare the registry's lease of 10 s comes first.
 
 
+@pytest.fixture(params=PROFILES)
+def profile(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def several(request: pytest.FixtureRequest) -> Iterator[Several]:
+def several(request: pytest.FixtureRequest, profile: str) -> Iterator[Several]:
     shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, spare=getattr(request, "param", False))
+    made = Several(FOLDER, spare=getattr(request, "param", False), profile=profile)
     yield made
     made.kill()
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pymysql
 import pytest
-from fusion_cluster import DEADLINE_S, Several
+from fusion_cluster import DEADLINE_S, PROFILES, Several
 from pausing import pause
 from strata_cli import paths
 from strata_cli.server import Server
@@ -23,10 +23,10 @@ KILLS = 5
 FIRST_SUCCESS_S = 30.0  # From the kill on; generous, for busy machines. What it takes is printed.
 
 
-@pytest.fixture
-def several() -> Iterator[Several]:
+@pytest.fixture(params=PROFILES)
+def several(request: pytest.FixtureRequest) -> Iterator[Several]:
     shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER)
+    made = Several(FOLDER, profile=request.param)
     yield made
     made.kill()
     shutil.rmtree(FOLDER, ignore_errors=True)
