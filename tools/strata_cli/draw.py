@@ -14,6 +14,7 @@ from .shell import capture
 OUTSIDE_GIT = "0"
 SEEDS = 1_000_000
 BINLOG_SHARE = 0.5
+KILLS_SHARE = 0.5
 END_TO_END_SHARE = 0.35  # of the files
 TIDY_SHARE = 0.15  # of the sources
 SANITIZED_SHARE = 0.35  # of the test programs under ASan, of the others as many under TSan
@@ -32,6 +33,7 @@ class Draw:
     crash_binlog: str  # "on": every run of the crash campaign with a binary log; "draw": some, by their seeds
     e2e_binlog: bool
     stress_seed: int
+    stress_kills: bool  # Or nobody is killed.
 
     def again(self) -> str:
         return f"./strata test --draw {self.commit}"
@@ -72,6 +74,7 @@ def make_draw(commit: str) -> Draw:
         crash_binlog="on" if rng.random() < BINLOG_SHARE else "draw",
         e2e_binlog=rng.random() < BINLOG_SHARE,
         stress_seed=seed(),
+        stress_kills=rng.random() < KILLS_SHARE,
     )
 
 

@@ -30,7 +30,7 @@ SEVERAL_SECONDS_ALL = 1200  # of histories on several servers
 SEVERAL_SERVERS = 3
 SEVERAL_FAULTS = 4  # in each history
 SQL_SECONDS_ALL = 600  # on each profile
-STRESS_S, STRESS_KILLS_S = 60, 90
+STRESS_S = 75
 STRESS_SECONDS_ALL = 1800  # each, with kills and without
 FUZZ_SECONDS_ALL = 600
 REPLICATION_ROUNDS_ALL = 30
@@ -86,7 +86,7 @@ def usual_stages(
             needs_plugin(lambda: stages.differential(drawn.differential_seed, 1_000_000, DIFFERENTIAL_S)),
         ),
         _differential_several(DIFFERENTIAL_SEVERAL_S, drawn.differential_seed),
-        *stress_stages(STRESS_S, STRESS_KILLS_S, drawn.stress_seed),
+        _stress(STRESS_S, drawn.stress_seed, drawn.stress_kills),
         Stage(
             f"crash campaign, {crash_runs} runs, seed {drawn.crash_seed}, binlog {binlog}",
             needs_plugin(lambda: stages.crash(crash_runs, drawn.crash_seed, 12 * crash_runs, binlog)),
@@ -123,7 +123,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
         *(_crash_on(profile) for profile in OF_CLUSTERS),
         *(stage for profile in OF_ONE_WRITER for stage in _sql_on(profile)),
         _several(SEVERAL_SECONDS_ALL),
-        *stress_stages(STRESS_SECONDS_ALL, STRESS_SECONDS_ALL, SEED),
+        *(_stress(STRESS_SECONDS_ALL, SEED, kills) for kills in (False, True)),
         _differential_several(SEVERAL_SECONDS_ALL, SEED),
         Stage(
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
@@ -191,11 +191,9 @@ def _several(seconds: int) -> Stage:
     return Stage(f"isolation on {SEVERAL_SERVERS} servers: histories with faults, {seconds} s", action)
 
 
-def stress_stages(calm_s: int, kills_s: int, seed: int) -> list[Stage]:
-    return [
-        Stage(f"stress, {calm_s} s, seed {seed}", needs_plugin(lambda: stages.stress(calm_s, seed, kills=False))),
-        Stage(f"stress with kills, {kills_s} s, seed {seed}", needs_plugin(lambda: stages.stress(kills_s, seed, kills=True))),
-    ]
+def _stress(seconds: int, seed: int, kills: bool) -> Stage:
+    name = "stress with kills" if kills else "stress"
+    return Stage(f"{name}, {seconds} s, seed {seed}", needs_plugin(lambda: stages.stress(seconds, seed, kills)))
 
 
 def _differential_several(seconds: int, seed: int) -> Stage:
