@@ -204,7 +204,7 @@ def start_storage(nodes: Nodes) -> subprocess.Popen[bytes]:
 
 
 def test_several_servers_are_served_by_one_node_at_a_time(nodes: Nodes) -> None:
-    one = nodes.launch(**{"fusion-slots": "256"}).wait_ready()
+    one = nodes.launch(**{"fusion-slots": "256", "fusion-lease": "2"}).wait_ready()
     wait_for(one, "waits", "start them")
     assert one.get("/healthz")[0] == 503
     storage = start_storage(nodes)
@@ -230,6 +230,8 @@ def test_several_servers_are_served_by_one_node_at_a_time(nodes: Nodes) -> None:
 
     code, said_of_it = nodes.refused(**{"fusion-slots": "2048"})  # more than its memory
     assert code == 2 and "of memory" in said_of_it
+    code, said_of_it = nodes.refused(**{"fusion-slots": "256", "fusion-lease": "1"})
+    assert code == 2 and "--fusion-lease" in said_of_it
 
 
 def taken_over(*among: Node) -> list[tuple[Node, str]]:

@@ -249,7 +249,9 @@ def plot(experiment: Experiment, result: Result, file: Path) -> None:
     findings = experiment.findings(result)
     drawn = _parts(result)
     parts = len(drawn) + bool(findings)
-    figure, all_axes = pyplot.subplots(1, max(parts, 1), figsize=(6.0 * max(parts, 1), 5.4), squeeze=False)
+    figure, all_axes = pyplot.subplots(
+        1, max(parts, 1), figsize=(6.0 * max(parts, 1), max(5.4, 0.65 * len(findings))), squeeze=False
+    )
     for axes, title in zip(all_axes[0], drawn, strict=False):
         _draw(axes, result, title)
         axes.set_title(title, fontsize="small")
@@ -326,4 +328,4 @@ def _draw_series(axes: Any, run: Run, plan: Plan) -> None:
             axes.axvline(value, linestyle=":", color="grey")
     axes.set_xlabel("seconds")
     axes.set_ylabel("transactions/s")
-    axes.legend(fontsize="x-small", loc="lower right")
+    axes.legend(fontsize="x-small", loc="best")
