@@ -1,7 +1,7 @@
 // Several servers that write the same tables, in one process over sockets: storage nodes on the
-// real file system, a registry in memory, a memory node that has the authority and, by the profile,
-// writes pages to the storage nodes or leaves it to them to make pages, and servers
-// (clients/compute/fusion_node.h) with kernels. For tests.
+// real file system, a registry in memory, a memory node that has the authority, and servers
+// (clients/compute/fusion_node.h) with kernels. By the profile the memory node writes pages to the
+// storage nodes, or these make them from the logs. For tests.
 //
 // The memory node is the service with parts of the test's own: its authority stream is in memory;
 // pages go to the storage nodes' written pages in the authority stream's name.

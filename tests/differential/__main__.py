@@ -36,7 +36,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--families", action="store_true", help="tables that refer to each other, in every case")
     parser.add_argument("--preset", default="release")
     parser.add_argument("--profile", default=MONOLITHIC, help="under which the server runs; storage nodes are started for it")
-    parser.add_argument("--servers", type=int, default=1, help="with --profile fusion: so many that write STRATA's tables")
+    parser.add_argument("--servers", type=int, default=1, help=f"with {' or '.join(OF_SEVERAL_WRITERS)}: so many")
     parser.add_argument("--engine", default="STRATA", help="the engine compared with InnoDB")
     parser.add_argument("--small-pool", action="store_true", help="little memory: pages come and go")
     parser.add_argument("--time-limit-s", type=float, default=0, help="start no further case after this time")
@@ -57,7 +57,7 @@ class Campaign:
         self._target = (
             Target(folder, arguments.preset, (arguments.engine, "InnoDB"), options)
             if arguments.servers == 1
-            else SeveralTarget(folder, arguments.preset, arguments.servers, arguments.small_pool)
+            else SeveralTarget(folder, arguments.preset, arguments.servers, arguments.small_pool, arguments.profile)
         )
         self._given_up = 0
         self._codes: Counter[int] = Counter()

@@ -126,8 +126,9 @@ class SeveralPair(Pair):
 class SeveralTarget(Target):
     """The private server has InnoDB's tables only."""
 
-    def __init__(self, folder: Path, preset: str, servers: int, small: bool) -> None:
+    def __init__(self, folder: Path, preset: str, servers: int, small: bool, profile: str) -> None:
         super().__init__(folder, preset, ("STRATA", "InnoDB"))
+        self._profile = profile
         self._folder = folder / "several"
         self._preset = preset
         self._count = servers
@@ -146,7 +147,7 @@ class SeveralTarget(Target):
         shutil.rmtree(self._folder, ignore_errors=True)
         slots, pool = (SLOTS_SMALL, POOL_SMALL) if self._small else (SLOTS, POOL)
         options = (*OPTIONS, f"--strata-buffer-pool-size={pool}")
-        self._cluster = Several(self._folder, preset=self._preset, slots=slots, server_options=options)
+        self._cluster = Several(self._folder, preset=self._preset, slots=slots, server_options=options, profile=self._profile)
         for _ in range(self._count):
             self._cluster.add()
 

@@ -1,5 +1,5 @@
-"""A cluster of profile fusion, or of another one whose servers write the same tables: etcd, three storage nodes, a memory node, and servers that
-are started one by one, as tests need them; ./strata up --profile fusion starts all of it."""
+"""A cluster of profile fusion, or of another one whose servers write the same tables: etcd, three storage nodes, a memory node,
+and servers that are started one by one, as tests need them; ./strata up --profile fusion starts all of it."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -207,6 +207,24 @@ def test_everything_but_the_memory_node_is_killed_and_comes_back() -> None:
     write("compute-3", 9000)
 
 
+def test_over_storage_nodes_that_replay_everything_is_killed_and_comes_back() -> None:
+    """Storage nodes make the pages from both servers' logs. With the memory node its pool is gone, too."""
+    done("up", "--profile", "fusion-sr", "--compute", "2", "--memory", "64M")
+    execute(servers()["compute-1"], "CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(100) NOT NULL) ENGINE=STRATA")
+    written: list[int] = []
+    for start in (0, 5000):
+        written += [key for n in (1, 2) for key in write(f"compute-{n}", *range(start + n * 1000, start + n * 1000 + ROWS))]
+        for server in servers().values():
+            execute(server, "UPDATE t SET b = CONCAT(b, 'y')")
+        kill_all(Cluster(DATA).parts().values())
+        done("up")
+        assert states() == (RUNNING, dict.fromkeys(("compute-1", "compute-2"), "serves"))
+        for server in servers().values():
+            assert rows(server) == sorted(written)
+            assert server.query("SELECT COUNT(*) FROM test.t WHERE b LIKE '%yy'") == [(len(written),)]
+            assert server.query("CHECK TABLE test.t")[-1][3] == "OK"
+
+
 def test_a_server_that_cannot_start_leaves_the_others_running() -> None:
     started_with_a_table(2)
     done("node", "stop", "compute-2")

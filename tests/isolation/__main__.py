@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from fusion_cluster import PROFILE
+from fusion_cluster import PROFILES
 from strata_cli import galera_cluster, paths
 from strata_cli.profile_list import MONOLITHIC
 from strata_cli.shell import end_cleanly_on_sigterm
@@ -19,7 +19,7 @@ from .faults import KINDS as FAULTS
 from .history import load
 from .several import SeveralCampaign
 
-SEVERAL = (PROFILE, galera_cluster.PROFILE)
+SEVERAL = (*PROFILES, galera_cluster.PROFILE)
 FAMILY_EVERY = 5  # histories; every kind comes to it, as it divides none of their numbers
 
 
@@ -41,7 +41,7 @@ def parse() -> argparse.Namespace:
         help="under which the server runs, with nodes of its own; galera: a control, which passes if anomalies are found",
     )
     parser.add_argument(
-        "--servers", type=int, default=1, help="that write the same tables; more than one only with fusion or galera"
+        "--servers", type=int, default=1, help=f"that write the same tables; more than one only with {' or '.join(SEVERAL)}"
     )
     parser.add_argument("--faults", type=int, default=0, help="on several servers: so many in each history")
     parser.add_argument("--fault-kinds", default=",".join(FAULTS), help="on several servers: that they are drawn from")
@@ -50,8 +50,8 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if (arguments.profile in SEVERAL) != (arguments.servers > 1):
         parser.error(f"several servers write the same tables with --profile {' or '.join(SEVERAL)}, and only so")
-    if arguments.faults and arguments.profile != PROFILE:
-        parser.error(f"--faults strikes several servers of --profile {PROFILE}; one server is killed as the seed says")
+    if arguments.faults and arguments.profile not in PROFILES:
+        parser.error(f"--faults strikes several servers of --profile {' or '.join(PROFILES)}; one server is killed by the seed")
     arguments.history_seconds = arguments.history_seconds or (15.0 if arguments.faults else 5.0)
     return arguments
 
@@ -129,6 +129,7 @@ def _on_several(arguments: argparse.Namespace, folder: Path, kinds: tuple[str, .
         preset=arguments.preset,
         options=tuple(arguments.server_option),
         kinds=arguments.fault_kinds.split(","),
+        profile=arguments.profile,
     )
     totals = _histories(arguments, campaign, kinds, kill=False)
     struck = ", ".join(f"{kind} {count}" for kind, count in sorted(campaign.struck.items())) or "none"

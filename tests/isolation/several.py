@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pymysql
-from fusion_cluster import Several
+from fusion_cluster import PROFILE, Several
 from strata_cli.process import BackgroundProcess
 from strata_cli.server import Server
 
@@ -45,10 +45,12 @@ class SeveralCampaign(Campaign):
         preset: str = "release",
         options: tuple[str, ...] = (),
         kinds: Sequence[str] = KINDS,
+        profile: str = PROFILE,
     ) -> None:
         super().__init__(folder, "STRATA", preset, options)
         self._count = servers
         self._preset = preset
+        self._profile = profile
         self._rng = random.Random(f"clusters {seed}")
         self.fault_kinds = kinds
         self._clusters = 0
@@ -74,7 +76,7 @@ class SeveralCampaign(Campaign):
         place = self._folder / f"cluster-{self._clusters}"
         shutil.rmtree(place, ignore_errors=True)
         options = (*target.DURABLE, f"--strata-buffer-pool-size={pool}", *self._options)
-        self._cluster = Several(place, preset=self._preset, slots=slots, server_options=options)
+        self._cluster = Several(place, preset=self._preset, slots=slots, server_options=options, profile=self._profile)
         first = self.cluster.add()
         workload.create_table(first, self.engine)
         families.create_tables(first, self.engine)

@@ -34,7 +34,7 @@ def run_before(cluster: Cluster, ports: dict[str, int]) -> None:
 
 
 def test_the_profiles_are_of_one_writer_or_of_several() -> None:
-    assert OF_SEVERAL_WRITERS == (PROFILE,)
+    assert OF_SEVERAL_WRITERS == (PROFILE, "fusion-sr")
     assert set(OF_CLUSTERS) == {*OF_ONE_WRITER, *OF_SEVERAL_WRITERS} and PROFILE not in OF_ONE_WRITER
 
 

@@ -69,7 +69,8 @@ def test_everything_is_in_all() -> None:
     # Of those of one profile only the crash campaign has several writers.
     several = [profile.name for profile in ALL if profile.has_several_writers]
     for profile in several:
-        assert [name for name in names if profile in name] == [f"crash campaign on {profile}, 300 faults, binlog draw"]
+        of_it = [name for name in names if profile in name.replace(",", " ").split()]
+        assert of_it == [f"crash campaign on {profile}, 300 faults, binlog draw"]
     assert several
 
 

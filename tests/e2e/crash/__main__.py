@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pymysql
 from strata_cli import paths
-from strata_cli.profile_list import MONOLITHIC, OF_CLUSTERS, OF_ONE_WRITER
+from strata_cli.profile_list import MONOLITHIC, OF_CLUSTERS, OF_ONE_WRITER, OF_SEVERAL_WRITERS
 from strata_cli.shell import end_cleanly_on_sigterm
 
 from .cluster_plan import MEMORY_SETUPS, ClusterPlan, make_cluster_plan
 from .cluster_run import ClusterRun
 from .errors_plan import ErrorsPlan, error_points, make_errors_plan
 from .errors_run import ErrorsRun
-from .fusion_plan import PROFILE as FUSION
 from .fusion_plan import FusionPlan, make_fusion_plan
 from .fusion_run import FusionRun
 from .mirror import Mirror
@@ -80,7 +79,7 @@ def main() -> int:
     try:
         if arguments.errors:
             return _with_errors(arguments, mirror)
-        if arguments.profile == FUSION:
+        if arguments.profile in OF_SEVERAL_WRITERS:
             return _on_several(arguments)
         return _on_one_server(arguments, mirror) if arguments.profile == MONOLITHIC else _on_clusters(arguments, mirror)
     finally:
@@ -313,7 +312,9 @@ def _on_several(arguments: argparse.Namespace) -> int:
     runs = arguments.runs or (None if left else 10)
     for seed in itertools.count(arguments.seed) if runs is None else range(arguments.seed, arguments.seed + runs):
         points = fault_points(arguments.preset)
-        plan = make_fusion_plan(seed, points, only=arguments.fault, faults_max=left, binlog=arguments.binlog)
+        plan = make_fusion_plan(
+            seed, points, only=arguments.fault, faults_max=left, binlog=arguments.binlog, profile=arguments.profile
+        )
         if arguments.plan:
             print(f"seed {plan.seed}: {plan.text()}")
             passed += 1

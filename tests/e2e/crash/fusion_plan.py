@@ -70,8 +70,7 @@ class FusionPlan:
     small: bool  # Checkpoints and segments come all the time
     rounds: tuple[FusionRound, ...]
     binlog: bool = False
-
-    profile = PROFILE
+    profile: str = PROFILE
 
     @property
     def faults(self) -> int:
@@ -80,11 +79,17 @@ class FusionPlan:
     def text(self) -> str:
         rounds = "\n".join(f"  round {number}: {round_.text()}" for number, round_ in enumerate(self.rounds, 1))
         extra = f"{', small' if self.small else ''}{', binlog' if self.binlog else ''}"
-        return f"{PROFILE}, {self.slots} slots, {self.pool} each{extra}, {self.faults} faults\n{rounds}"
+        return f"{self.profile}, {self.slots} slots, {self.pool} each{extra}, {self.faults} faults\n{rounds}"
 
 
 def make_fusion_plan(
-    seed: int, fault_points: list[str], *, only: str | None = None, faults_max: int | None = None, binlog: str = "draw"
+    seed: int,
+    fault_points: list[str],
+    *,
+    only: str | None = None,
+    faults_max: int | None = None,
+    binlog: str = "draw",
+    profile: str = PROFILE,
 ) -> FusionPlan:
     """`only`: a kind of fault, or a fault point. `faults_max` cuts the plan off; what is left is as it would be without."""
     rng = random.Random(f"fusion plan {seed}")
@@ -99,7 +104,7 @@ def make_fusion_plan(
             strikes = round_.strikes[:left]
             rounds.append(FusionRound(strikes, round_.work_s, round_.end, round_.stop))
             left -= len(strikes)
-    return FusionPlan(seed, slots, pool, small, tuple(rounds), drawn_binlog(PROFILE, seed, binlog))
+    return FusionPlan(seed, slots, pool, small, tuple(rounds), drawn_binlog(profile, seed, binlog), profile)
 
 
 def _round(chooser: "_Chooser", rng: random.Random) -> FusionRound:
@@ -123,7 +128,7 @@ class _Chooser:
             self._weights = {kind: 1 for kind, points in self._points.items() if points}
         self._weights = {kind: weight for kind, weight in self._weights.items() if self._points.get(kind, [""])}
         if not self._weights:
-            raise ValueError(f"{only} is no kind of fault and no fault point that a server of profile {PROFILE} passes")
+            raise ValueError(f"{only} is no kind of fault and no fault point that one of several servers passes")
         # Walks through the list with the seed, so that a campaign of some length strikes every point.
         self._next = 7 * seed
 

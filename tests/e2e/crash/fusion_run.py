@@ -99,7 +99,13 @@ class FusionRun:
         nodes = SMALL_NODE if self._plan.small else ()
         place = self._folder / "cluster"
         self._made = Several(
-            place, preset=self._preset, slots=self._plan.slots, server_options=options, node_options=nodes, faults=True
+            place,
+            preset=self._preset,
+            slots=self._plan.slots,
+            server_options=options,
+            node_options=nodes,
+            faults=True,
+            profile=self._plan.profile,
         )
         for _ in range(SERVERS):
             self._cluster.add()
