@@ -3,7 +3,8 @@
 A line is a kind: statements with " ;; " between them go one after the other on one connection, and end at the first that fails. Behind
 " -- " are the errors that such a statement may give because of what others have done or not done (errors.py names them); those of ANY
 may come always, and nothing else may. {k} and {j} are numbers of tables, {m} one of few rows, {n} any number, {q} a number nobody else
-has, {file} a file with rows.
+has, {file} a file with rows. 1062 of a row whose number the server chooses: somebody else has given that number to a row of their own in
+the same moment.
 """
 
 import random
@@ -110,9 +111,9 @@ SELECT COUNT(*) FROM information_schema.views WHERE table_schema = 's'
 """
 
 ROW_CHANGES = """
-INSERT INTO s.t{k} (b, c) VALUES ({n}, REPEAT('x', {m}))
-INSERT INTO s.t{k} (b, c) VALUES ({n}, 'a'), ({m}, 'b'), ({n}, 'c') RETURNING a, b
-INSERT INTO s.t{k} (b, c) SELECT b, c FROM s.t{j} WHERE a < {m} LIMIT 3
+INSERT INTO s.t{k} (b, c) VALUES ({n}, REPEAT('x', {m})) -- 1062
+INSERT INTO s.t{k} (b, c) VALUES ({n}, 'a'), ({m}, 'b'), ({n}, 'c') RETURNING a, b -- 1062
+INSERT INTO s.t{k} (b, c) SELECT b, c FROM s.t{j} WHERE a < {m} LIMIT 3 -- 1062
 INSERT INTO s.t{k} (a, b) VALUES ({m}, 1) ON DUPLICATE KEY UPDATE b = b + 1
 INSERT INTO s.t{k} (a, b) VALUES ({m}, 1) -- 1062
 INSERT IGNORE INTO s.t{k} (a, b) VALUES ({m}, 1), ({m} + 1, 2)
@@ -135,7 +136,7 @@ UPDATE s.child SET t = {m} WHERE t = {n} % 40 -- 1452
 DELETE FROM s.child WHERE t = {m}
 DELETE FROM s.parent WHERE a = {m} -- 1451
 INSERT IGNORE INTO s.parent VALUES ({m})
-UPDATE s.parent SET a = a + 100 WHERE a = {m} -- 1062 1451
+UPDATE s.parent SET a = a + 100 WHERE a = {m} -- 1062 1451 1452
 REPLACE INTO s.lob VALUES ({m}, REPEAT(CHAR({n} % 256), {n} * 90), REPEAT('t{n}', {n}))
 UPDATE s.lob SET d = CONCAT(d, REPEAT('z', {n})) WHERE id = {m}
 SELECT id, LENGTH(d), MD5(t) FROM s.lob WHERE id = {m}
@@ -325,23 +326,23 @@ START TRANSACTION WITH CONSISTENT SNAPSHOT ;; SELECT COUNT(*) FROM s.t{k} ;; SEL
 SAVEPOINT a
 ROLLBACK TO SAVEPOINT a -- 1305
 RELEASE SAVEPOINT a -- 1305
-BEGIN ;; INSERT INTO s.t{k} (b) SELECT b FROM s.t{j} WHERE a < {m} LIMIT 3 ;; SAVEPOINT x ;; UPDATE s.t{j} SET b = {n} WHERE a = {m} ;; ROLLBACK TO SAVEPOINT x ;; COMMIT
+BEGIN ;; INSERT INTO s.t{k} (b) SELECT b FROM s.t{j} WHERE a < {m} LIMIT 3 ;; SAVEPOINT x ;; UPDATE s.t{j} SET b = {n} WHERE a = {m} ;; ROLLBACK TO SAVEPOINT x ;; COMMIT -- 1062
 BEGIN ;; UPDATE s.t{k} SET b = b + 1 WHERE a = {m} ;; UPDATE s.t{j} SET b = b - 1 WHERE a = {m} ;; ROLLBACK
 BEGIN ;; SELECT * FROM s.t{k} WHERE a = {m} FOR UPDATE ;; DO SLEEP(0.1) ;; UPDATE s.t{k} SET b = {n} WHERE a = {m} ;; COMMIT
 BEGIN ;; INSERT INTO s.log (t, a) VALUES (1, {n}) ;; CREATE TABLE IF NOT EXISTS s.n{k} (a INT PRIMARY KEY, b INT, c VARCHAR(100)) ENGINE=STRATA ;; INSERT INTO s.log (t, a) VALUES (2, {n}) ;; ROLLBACK
-BEGIN NOT ATOMIC DECLARE i INT DEFAULT 0; WHILE i < 4 DO INSERT INTO s.t{k} (b) VALUES (i); SET i = i + 1; END WHILE; END
+BEGIN NOT ATOMIC DECLARE i INT DEFAULT 0; WHILE i < 4 DO INSERT INTO s.t{k} (b) VALUES (i); SET i = i + 1; END WHILE; END -- 1062
 XA START 'x{m}' -- 1440 1400
 XA END 'x{m}' -- 1397 1402 1613 1614
 XA ROLLBACK 'x{m}' -- 1397 1400 1402 1613 1614
 XA START 'x{m}' ;; UPDATE s.t{k} SET b = {n} WHERE a = {m} ;; XA END 'x{m}' ;; XA COMMIT 'x{m}' ONE PHASE -- 1440 1400 1397 1402 1613 1614
-XA START 'y{q}' ;; INSERT INTO s.t{k} (b) VALUES ({n}) ;; XA END 'y{q}' ;; XA PREPARE 'y{q}' ;; XA COMMIT 'y{q}' -- 1400 1402 1613 1614
+XA START 'y{q}' ;; INSERT INTO s.t{k} (b) VALUES ({n}) ;; XA END 'y{q}' ;; XA PREPARE 'y{q}' ;; XA COMMIT 'y{q}' -- 1400 1402 1613 1614 1062
 XA START 'y{q}' ;; DELETE FROM s.t{k} WHERE a = {m} ;; XA END 'y{q}' ;; XA PREPARE 'y{q}' ;; XA ROLLBACK 'y{q}' -- 1400 1402 1613 1614
 XA RECOVER FORMAT='SQL'
 SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED
-SET TRANSACTION ISOLATION LEVEL SERIALIZABLE ;; BEGIN ;; SELECT SUM(b) FROM s.t{k} ;; INSERT INTO s.t{j} (b) VALUES ({n}) ;; COMMIT -- 1568
+SET TRANSACTION ISOLATION LEVEL SERIALIZABLE ;; BEGIN ;; SELECT SUM(b) FROM s.t{k} ;; INSERT INTO s.t{j} (b) VALUES ({n}) ;; COMMIT -- 1568 1062
 SET autocommit = 0 ;; UPDATE s.t{k} SET b = {n} WHERE a = {m} ;; COMMIT ;; SET autocommit = 1
 SET SESSION strata_snapshot_isolation = ON ;; BEGIN ;; SELECT b FROM s.t{k} WHERE a = {m} ;; UPDATE s.t{k} SET b = {n} WHERE a = {m} ;; COMMIT ;; SET SESSION strata_snapshot_isolation = DEFAULT -- 1020
 """
@@ -410,7 +411,7 @@ SELECT * FROM information_schema.metadata_lock_info -- 1109
 
 PREPARED = """
 PREPARE p FROM 'SELECT COUNT(*) FROM s.t{k} WHERE a < ?' ;; SET @x = {n} ;; EXECUTE p USING @x ;; EXECUTE p USING @x ;; DEALLOCATE PREPARE p
-PREPARE p FROM 'INSERT INTO s.t{k} (b, c) VALUES (?, ?)' ;; EXECUTE p USING {n}, 'p' ;; EXECUTE p USING {m}, NULL
+PREPARE p FROM 'INSERT INTO s.t{k} (b, c) VALUES (?, ?)' ;; EXECUTE p USING {n}, 'p' ;; EXECUTE p USING {m}, NULL -- 1062
 PREPARE lasting FROM 'UPDATE s.t{k} SET b = b + ? WHERE a = {m}'
 EXECUTE lasting USING {n} -- 1243
 EXECUTE IMMEDIATE 'UPDATE s.t{k} SET b = ? WHERE a = ?' USING {n}, {m}
@@ -427,7 +428,7 @@ SELECT COUNT(*) FROM s.own{k} JOIN s.t{j} USING (a) -- 1146
 ALTER TABLE s.own{k} ADD COLUMN IF NOT EXISTS c INT -- 1146
 UPDATE s.t{k} SET b = (SELECT MAX(b) FROM s.own{j}) WHERE a = {m} -- 1146
 DROP TEMPORARY TABLE IF EXISTS s.own{k}
-BEGIN ;; CREATE TEMPORARY TABLE s.own{q} (a INT) ENGINE=STRATA ;; INSERT INTO s.own{q} SELECT a FROM s.t{k} LIMIT 5 ;; INSERT INTO s.t{k} (b) SELECT a FROM s.own{q} ;; ROLLBACK ;; DROP TEMPORARY TABLE s.own{q}
+BEGIN ;; CREATE TEMPORARY TABLE s.own{q} (a INT) ENGINE=STRATA ;; INSERT INTO s.own{q} SELECT a FROM s.t{k} LIMIT 5 ;; INSERT INTO s.t{k} (b) SELECT a FROM s.own{q} ;; ROLLBACK ;; DROP TEMPORARY TABLE s.own{q} -- 1062
 """
 
 GROUPS: Mapping[str, str] = {
