@@ -4,7 +4,7 @@ A line is a kind: statements with " ;; " between them go one after the other on 
 " -- " are the errors that such a statement may give because of what others have done or not done (errors.py names them); those of ANY
 may come always, and nothing else may. {k} and {j} are numbers of tables, {m} one of few rows, {n} any number, {q} a number nobody else
 has, {file} a file with rows. 1062 of a row whose number the server chooses: somebody else has given that number to a row of their own in
-the same moment.
+the same moment. 1105 of who reads all routines: the server has no other word for one that is killed meanwhile.
 """
 
 import random
@@ -73,10 +73,10 @@ SELECT s.f{k}({m}) -- 1305
 SELECT COUNT(*) FROM s.t{k} WHERE a = s.f{j}({m}) -- 1305
 SHOW CREATE PROCEDURE s.p{k} -- 1305
 SHOW CREATE FUNCTION s.f{k} -- 1305
-SHOW PROCEDURE STATUS
-SHOW FUNCTION STATUS WHERE db = 's'
-SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = 's'
-SELECT COUNT(*) FROM information_schema.parameters WHERE specific_schema = 's'
+SHOW PROCEDURE STATUS -- 1105
+SHOW FUNCTION STATUS WHERE db = 's' -- 1105
+SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = 's' -- 1105
+SELECT COUNT(*) FROM information_schema.parameters WHERE specific_schema = 's' -- 1105
 CREATE OR REPLACE TRIGGER s.g{k} BEFORE INSERT ON s.t{k} FOR EACH ROW SET NEW.b = {n}
 CREATE TRIGGER IF NOT EXISTS s.h{k} AFTER DELETE ON s.t{k} FOR EACH ROW INSERT INTO s.log (t, a) VALUES ({k}, OLD.a)
 CREATE TRIGGER s.i{k} BEFORE UPDATE ON s.t{k} FOR EACH ROW FOLLOWS h{k} SET NEW.c = OLD.c -- 1359 1360 4031
@@ -197,7 +197,7 @@ INSERT INTO s.n{k} (b) VALUES ({m}) -- 1146 1054 1062 1364 1452
 INSERT INTO s.n{k} (a, b) VALUES ({m}, {n}) ON DUPLICATE KEY UPDATE b = {m} -- 1146 1054 1062 1452
 SELECT COUNT(*) FROM s.n{k} -- 1146
 DELETE FROM s.n{k} ORDER BY a LIMIT 1 -- 1146
-TRUNCATE TABLE s.n{k} -- 1146
+TRUNCATE TABLE s.n{k} -- 1146 4137
 RENAME TABLE s.n{k} TO s.n{j} -- 1050 1146
 RENAME TABLE IF EXISTS s.n{k} TO s.n{j} -- 1050
 RENAME TABLE s.t{k} TO s.tmp{q}, s.tmp{q} TO s.t{k}
@@ -210,13 +210,13 @@ ALTER TABLE s.n{k} RENAME COLUMN b TO bb, RENAME COLUMN c TO b, RENAME COLUMN bb
 ALTER TABLE s.n{k} RENAME COLUMN d{k} TO d{j} -- 1146 1054 1060 4119
 ALTER TABLE s.n{k} CHANGE COLUMN c c VARCHAR(120) NULL, MODIFY b BIGINT -- 1146 1054 1833 1832 4119
 ALTER TABLE s.n{k} AUTO_INCREMENT = {n} -- 1146
-ALTER TABLE s.n{k} ADD FOREIGN KEY fk{j} (b) REFERENCES s.parent (a) -- 1146 1452 1005 1072 1061 1826 4119
+ALTER TABLE s.n{k} ADD FOREIGN KEY fk{j} (b) REFERENCES s.parent (a) -- 1146 1452 1005 1072 1061 1826 4119 1478
 ALTER TABLE s.n{k} ADD CONSTRAINT c{j} CHECK (b <> {n}) -- 1146 4025 1826 1054 4119
 ALTER TABLE s.n{k} DROP CONSTRAINT c{j} -- 1146 1091 4119
 ALTER TABLE s.n{k} DROP FOREIGN KEY fk{j} -- 1146 1091 4119
 ALTER TABLE s.n{k} ADD COLUMN v INT AS (b + 1) VIRTUAL, ADD KEY (v) -- 1146 1060 1054 4119
 ALTER TABLE s.n{k} DROP PRIMARY KEY, ADD PRIMARY KEY (a, b) -- 1146 1091 1075 1072 1048 1265 1171 1833 4119
-ALTER TABLE s.n{k} ADD SYSTEM VERSIONING -- 1146 4130 1215 1478 4119
+ALTER TABLE s.n{k} ADD SYSTEM VERSIONING -- 1146 4130 1215 1478 4119 4135
 ALTER TABLE s.n{k} DROP SYSTEM VERSIONING -- 1146 4124 4119
 ALTER TABLE s.n{k} RENAME TO s.n{j} -- 1146 1050
 ALTER TABLE s.n{k} ADD COLUMN z INT, LOCK=NONE -- 1146 1060 1845 1846 4119
@@ -226,7 +226,7 @@ ALTER TABLE s.n{k} ORDER BY b -- 1146 1054 4119
 SHOW CREATE TABLE s.n{k} -- 1146
 DESCRIBE s.n{k} -- 1146
 LOCK TABLES s.n{k} WRITE ;; INSERT INTO s.n{k} (b) VALUES ({m}) ;; UNLOCK TABLES -- 1146 1054 1062 1364 1452
-LOCK TABLES s.n{k} WRITE ;; ALTER TABLE s.n{k} ADD COLUMN l{j} INT ;; TRUNCATE TABLE s.n{k} ;; UNLOCK TABLES -- 1146 1060
+LOCK TABLES s.n{k} WRITE ;; ALTER TABLE s.n{k} ADD COLUMN l{j} INT ;; TRUNCATE TABLE s.n{k} ;; UNLOCK TABLES -- 1146 1060 4119 4137
 LOCK TABLES s.n{k} WRITE ;; DROP TABLE s.n{k} ;; UNLOCK TABLES -- 1146
 CREATE TABLE s.once{q} (a INT PRIMARY KEY, b BLOB) ENGINE=STRATA ;; INSERT INTO s.once{q} VALUES (1, REPEAT('b', {n})) ;; ALTER TABLE s.once{q} ADD c INT ;; DROP TABLE s.once{q}
 """

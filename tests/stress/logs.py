@@ -18,7 +18,7 @@ EXPLAINED = (
 )
 # While processes are killed, and after.
 EXPLAINED_BY_KILLS = (
-    r"was taken over by .* answers nothing any more",
+    r"was taken over by",
     r"is none of the cluster's any more",
     r"this server is fenced, has left",
 )
