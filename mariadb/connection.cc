@@ -118,6 +118,7 @@ int begin_statement(Connection* connection) {
     session->begin(isolation_of(thd));
     connection->statement = session->savepoint();
     connection->ordered = connection->prepared = connection->xa_prepared = false;
+    connection->prepared_here.reset();
     connection->in_binary_log = false;
   }
   session->set_refuses_unseen(session_setting_snapshot_isolation(thd));

@@ -15,6 +15,7 @@
 
 #include "base/latch.h"
 #include "mariadb/path.h"
+#include "mariadb/prepared_here.h"
 #include "mariadb/query_cache.h"
 #include "mariadb/server.h"
 
@@ -59,6 +60,7 @@ struct Connection {
   bool prepared = false;       // prepare() of the server's own two-phase commit ran
   bool in_binary_log = false;  // ... and the outcome is found in the binary log as well
   bool xa_prepared = false;    // user XA: outlives the connection
+  std::optional<PreparedHere> prepared_here;  // XP1: likewise, with changes
   std::unique_ptr<AlterSwap> swap;
   std::unique_ptr<AlterHold> alter_hold;
   // LKT4 in table_locks.h; the names of what it has locked, by table_key(). Null: nothing.

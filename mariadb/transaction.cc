@@ -36,6 +36,7 @@ void transaction_ended(Connection* connection) {
   ++connection->generation;
   connection->writes.end();
   connection->ordered = connection->prepared = connection->xa_prepared = false;
+  connection->prepared_here.reset();
   connection->in_binary_log = false;
   connection->server_tables = 0;
   server_tables_changed(connection);

@@ -34,6 +34,14 @@ bool in_binary_log(THD* thd, bool all) {
   return false;
 }
 
+Status decide(const XID& given, Status (engine::Kernel::*how)(Bytes xid)) {
+  const std::string xid = stored_xid_of(given);
+  const Status decided = (kernel->*how)(xid);
+  if (!is_not_found(decided)) return decided;
+  STRATA_RETURN_IF_ERROR(wait_until_let_go(xid));  // XP1
+  return (kernel->*how)(xid);
+}
+
 // recover() is called again and again until it returns less than it could.
 size_t recovered_so_far = 0;
 
@@ -67,6 +75,7 @@ int prepare(handlerton*, THD* thd, bool all) {
     if (!status.ok()) return handler_error(status, thd);
     connection->prepared = !user_xa;
     connection->xa_prepared = user_xa;
+    if (user_xa) connection->prepared_here.emplace(xid);
     return 0;
   });
 }
@@ -94,7 +103,7 @@ int commit_by_xid(handlerton*, XID* xid) {
         result = xa_error(may);
         return 0;
       }
-    result = xa_error(kernel->commit_by_xid(stored_xid_of(*xid)));
+    result = xa_error(decide(*xid, &engine::Kernel::commit_by_xid));
     return 0;
   });
   return result;
@@ -103,7 +112,7 @@ int commit_by_xid(handlerton*, XID* xid) {
 int rollback_by_xid(handlerton*, XID* xid) {
   int result = kXaResourceManagerError;
   (void)guarded([&] {
-    result = xa_error(kernel->rollback_by_xid(stored_xid_of(*xid)));
+    result = xa_error(decide(*xid, &engine::Kernel::rollback_by_xid));
     return 0;
   });
   return result;

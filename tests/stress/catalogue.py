@@ -3,7 +3,8 @@
 A line is a kind: statements with " ;; " between them go one after the other on one connection, and end at the first that fails. Behind
 " -- " are the errors that such a statement may give because of what others have done or not done (errors.py names them); those of ANY
 may come always, and nothing else may. {k} and {j} are numbers of tables, {m} one of few rows, {n} any number, {q} a number nobody else
-has, {file} a file with rows.
+has, {file} a file with rows. 1062 of a row whose number the server chooses: somebody else has given that number to a row of their own in
+the same moment. 1105 of who reads all routines: the server has no other word for one that is killed meanwhile.
 """
 
 import random
@@ -72,10 +73,10 @@ SELECT s.f{k}({m}) -- 1305
 SELECT COUNT(*) FROM s.t{k} WHERE a = s.f{j}({m}) -- 1305
 SHOW CREATE PROCEDURE s.p{k} -- 1305
 SHOW CREATE FUNCTION s.f{k} -- 1305
-SHOW PROCEDURE STATUS
-SHOW FUNCTION STATUS WHERE db = 's'
-SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = 's'
-SELECT COUNT(*) FROM information_schema.parameters WHERE specific_schema = 's'
+SHOW PROCEDURE STATUS -- 1105
+SHOW FUNCTION STATUS WHERE db = 's' -- 1105
+SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = 's' -- 1105
+SELECT COUNT(*) FROM information_schema.parameters WHERE specific_schema = 's' -- 1105
 CREATE OR REPLACE TRIGGER s.g{k} BEFORE INSERT ON s.t{k} FOR EACH ROW SET NEW.b = {n}
 CREATE TRIGGER IF NOT EXISTS s.h{k} AFTER DELETE ON s.t{k} FOR EACH ROW INSERT INTO s.log (t, a) VALUES ({k}, OLD.a)
 CREATE TRIGGER s.i{k} BEFORE UPDATE ON s.t{k} FOR EACH ROW FOLLOWS h{k} SET NEW.c = OLD.c -- 1359 1360 4031
@@ -110,9 +111,9 @@ SELECT COUNT(*) FROM information_schema.views WHERE table_schema = 's'
 """
 
 ROW_CHANGES = """
-INSERT INTO s.t{k} (b, c) VALUES ({n}, REPEAT('x', {m}))
-INSERT INTO s.t{k} (b, c) VALUES ({n}, 'a'), ({m}, 'b'), ({n}, 'c') RETURNING a, b
-INSERT INTO s.t{k} (b, c) SELECT b, c FROM s.t{j} WHERE a < {m} LIMIT 3
+INSERT INTO s.t{k} (b, c) VALUES ({n}, REPEAT('x', {m})) -- 1062
+INSERT INTO s.t{k} (b, c) VALUES ({n}, 'a'), ({m}, 'b'), ({n}, 'c') RETURNING a, b -- 1062
+INSERT INTO s.t{k} (b, c) SELECT b, c FROM s.t{j} WHERE a < {m} LIMIT 3 -- 1062
 INSERT INTO s.t{k} (a, b) VALUES ({m}, 1) ON DUPLICATE KEY UPDATE b = b + 1
 INSERT INTO s.t{k} (a, b) VALUES ({m}, 1) -- 1062
 INSERT IGNORE INTO s.t{k} (a, b) VALUES ({m}, 1), ({m} + 1, 2)
@@ -135,7 +136,7 @@ UPDATE s.child SET t = {m} WHERE t = {n} % 40 -- 1452
 DELETE FROM s.child WHERE t = {m}
 DELETE FROM s.parent WHERE a = {m} -- 1451
 INSERT IGNORE INTO s.parent VALUES ({m})
-UPDATE s.parent SET a = a + 100 WHERE a = {m} -- 1062 1451
+UPDATE s.parent SET a = a + 100 WHERE a = {m} -- 1062 1451 1452
 REPLACE INTO s.lob VALUES ({m}, REPEAT(CHAR({n} % 256), {n} * 90), REPEAT('t{n}', {n}))
 UPDATE s.lob SET d = CONCAT(d, REPEAT('z', {n})) WHERE id = {m}
 SELECT id, LENGTH(d), MD5(t) FROM s.lob WHERE id = {m}
@@ -196,7 +197,7 @@ INSERT INTO s.n{k} (b) VALUES ({m}) -- 1146 1054 1062 1364 1452
 INSERT INTO s.n{k} (a, b) VALUES ({m}, {n}) ON DUPLICATE KEY UPDATE b = {m} -- 1146 1054 1062 1452
 SELECT COUNT(*) FROM s.n{k} -- 1146
 DELETE FROM s.n{k} ORDER BY a LIMIT 1 -- 1146
-TRUNCATE TABLE s.n{k} -- 1146
+TRUNCATE TABLE s.n{k} -- 1146 4137
 RENAME TABLE s.n{k} TO s.n{j} -- 1050 1146
 RENAME TABLE IF EXISTS s.n{k} TO s.n{j} -- 1050
 RENAME TABLE s.t{k} TO s.tmp{q}, s.tmp{q} TO s.t{k}
@@ -209,13 +210,13 @@ ALTER TABLE s.n{k} RENAME COLUMN b TO bb, RENAME COLUMN c TO b, RENAME COLUMN bb
 ALTER TABLE s.n{k} RENAME COLUMN d{k} TO d{j} -- 1146 1054 1060 4119
 ALTER TABLE s.n{k} CHANGE COLUMN c c VARCHAR(120) NULL, MODIFY b BIGINT -- 1146 1054 1833 1832 4119
 ALTER TABLE s.n{k} AUTO_INCREMENT = {n} -- 1146
-ALTER TABLE s.n{k} ADD FOREIGN KEY fk{j} (b) REFERENCES s.parent (a) -- 1146 1452 1005 1072 1061 1826 4119
+ALTER TABLE s.n{k} ADD FOREIGN KEY fk{j} (b) REFERENCES s.parent (a) -- 1146 1452 1005 1072 1061 1826 4119 1478
 ALTER TABLE s.n{k} ADD CONSTRAINT c{j} CHECK (b <> {n}) -- 1146 4025 1826 1054 4119
 ALTER TABLE s.n{k} DROP CONSTRAINT c{j} -- 1146 1091 4119
 ALTER TABLE s.n{k} DROP FOREIGN KEY fk{j} -- 1146 1091 4119
 ALTER TABLE s.n{k} ADD COLUMN v INT AS (b + 1) VIRTUAL, ADD KEY (v) -- 1146 1060 1054 4119
 ALTER TABLE s.n{k} DROP PRIMARY KEY, ADD PRIMARY KEY (a, b) -- 1146 1091 1075 1072 1048 1265 1171 1833 4119
-ALTER TABLE s.n{k} ADD SYSTEM VERSIONING -- 1146 4130 1215 1478 4119
+ALTER TABLE s.n{k} ADD SYSTEM VERSIONING -- 1146 4130 1215 1478 4119 4135
 ALTER TABLE s.n{k} DROP SYSTEM VERSIONING -- 1146 4124 4119
 ALTER TABLE s.n{k} RENAME TO s.n{j} -- 1146 1050
 ALTER TABLE s.n{k} ADD COLUMN z INT, LOCK=NONE -- 1146 1060 1845 1846 4119
@@ -225,7 +226,7 @@ ALTER TABLE s.n{k} ORDER BY b -- 1146 1054 4119
 SHOW CREATE TABLE s.n{k} -- 1146
 DESCRIBE s.n{k} -- 1146
 LOCK TABLES s.n{k} WRITE ;; INSERT INTO s.n{k} (b) VALUES ({m}) ;; UNLOCK TABLES -- 1146 1054 1062 1364 1452
-LOCK TABLES s.n{k} WRITE ;; ALTER TABLE s.n{k} ADD COLUMN l{j} INT ;; TRUNCATE TABLE s.n{k} ;; UNLOCK TABLES -- 1146 1060
+LOCK TABLES s.n{k} WRITE ;; ALTER TABLE s.n{k} ADD COLUMN l{j} INT ;; TRUNCATE TABLE s.n{k} ;; UNLOCK TABLES -- 1146 1060 4119 4137
 LOCK TABLES s.n{k} WRITE ;; DROP TABLE s.n{k} ;; UNLOCK TABLES -- 1146
 CREATE TABLE s.once{q} (a INT PRIMARY KEY, b BLOB) ENGINE=STRATA ;; INSERT INTO s.once{q} VALUES (1, REPEAT('b', {n})) ;; ALTER TABLE s.once{q} ADD c INT ;; DROP TABLE s.once{q}
 """
@@ -325,23 +326,23 @@ START TRANSACTION WITH CONSISTENT SNAPSHOT ;; SELECT COUNT(*) FROM s.t{k} ;; SEL
 SAVEPOINT a
 ROLLBACK TO SAVEPOINT a -- 1305
 RELEASE SAVEPOINT a -- 1305
-BEGIN ;; INSERT INTO s.t{k} (b) SELECT b FROM s.t{j} WHERE a < {m} LIMIT 3 ;; SAVEPOINT x ;; UPDATE s.t{j} SET b = {n} WHERE a = {m} ;; ROLLBACK TO SAVEPOINT x ;; COMMIT
+BEGIN ;; INSERT INTO s.t{k} (b) SELECT b FROM s.t{j} WHERE a < {m} LIMIT 3 ;; SAVEPOINT x ;; UPDATE s.t{j} SET b = {n} WHERE a = {m} ;; ROLLBACK TO SAVEPOINT x ;; COMMIT -- 1062
 BEGIN ;; UPDATE s.t{k} SET b = b + 1 WHERE a = {m} ;; UPDATE s.t{j} SET b = b - 1 WHERE a = {m} ;; ROLLBACK
 BEGIN ;; SELECT * FROM s.t{k} WHERE a = {m} FOR UPDATE ;; DO SLEEP(0.1) ;; UPDATE s.t{k} SET b = {n} WHERE a = {m} ;; COMMIT
 BEGIN ;; INSERT INTO s.log (t, a) VALUES (1, {n}) ;; CREATE TABLE IF NOT EXISTS s.n{k} (a INT PRIMARY KEY, b INT, c VARCHAR(100)) ENGINE=STRATA ;; INSERT INTO s.log (t, a) VALUES (2, {n}) ;; ROLLBACK
-BEGIN NOT ATOMIC DECLARE i INT DEFAULT 0; WHILE i < 4 DO INSERT INTO s.t{k} (b) VALUES (i); SET i = i + 1; END WHILE; END
+BEGIN NOT ATOMIC DECLARE i INT DEFAULT 0; WHILE i < 4 DO INSERT INTO s.t{k} (b) VALUES (i); SET i = i + 1; END WHILE; END -- 1062
 XA START 'x{m}' -- 1440 1400
 XA END 'x{m}' -- 1397 1402 1613 1614
 XA ROLLBACK 'x{m}' -- 1397 1400 1402 1613 1614
 XA START 'x{m}' ;; UPDATE s.t{k} SET b = {n} WHERE a = {m} ;; XA END 'x{m}' ;; XA COMMIT 'x{m}' ONE PHASE -- 1440 1400 1397 1402 1613 1614
-XA START 'y{q}' ;; INSERT INTO s.t{k} (b) VALUES ({n}) ;; XA END 'y{q}' ;; XA PREPARE 'y{q}' ;; XA COMMIT 'y{q}' -- 1400 1402 1613 1614
+XA START 'y{q}' ;; INSERT INTO s.t{k} (b) VALUES ({n}) ;; XA END 'y{q}' ;; XA PREPARE 'y{q}' ;; XA COMMIT 'y{q}' -- 1400 1402 1613 1614 1062
 XA START 'y{q}' ;; DELETE FROM s.t{k} WHERE a = {m} ;; XA END 'y{q}' ;; XA PREPARE 'y{q}' ;; XA ROLLBACK 'y{q}' -- 1400 1402 1613 1614
 XA RECOVER FORMAT='SQL'
 SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED
-SET TRANSACTION ISOLATION LEVEL SERIALIZABLE ;; BEGIN ;; SELECT SUM(b) FROM s.t{k} ;; INSERT INTO s.t{j} (b) VALUES ({n}) ;; COMMIT -- 1568
+SET TRANSACTION ISOLATION LEVEL SERIALIZABLE ;; BEGIN ;; SELECT SUM(b) FROM s.t{k} ;; INSERT INTO s.t{j} (b) VALUES ({n}) ;; COMMIT -- 1568 1062
 SET autocommit = 0 ;; UPDATE s.t{k} SET b = {n} WHERE a = {m} ;; COMMIT ;; SET autocommit = 1
 SET SESSION strata_snapshot_isolation = ON ;; BEGIN ;; SELECT b FROM s.t{k} WHERE a = {m} ;; UPDATE s.t{k} SET b = {n} WHERE a = {m} ;; COMMIT ;; SET SESSION strata_snapshot_isolation = DEFAULT -- 1020
 """
@@ -410,7 +411,7 @@ SELECT * FROM information_schema.metadata_lock_info -- 1109
 
 PREPARED = """
 PREPARE p FROM 'SELECT COUNT(*) FROM s.t{k} WHERE a < ?' ;; SET @x = {n} ;; EXECUTE p USING @x ;; EXECUTE p USING @x ;; DEALLOCATE PREPARE p
-PREPARE p FROM 'INSERT INTO s.t{k} (b, c) VALUES (?, ?)' ;; EXECUTE p USING {n}, 'p' ;; EXECUTE p USING {m}, NULL
+PREPARE p FROM 'INSERT INTO s.t{k} (b, c) VALUES (?, ?)' ;; EXECUTE p USING {n}, 'p' ;; EXECUTE p USING {m}, NULL -- 1062
 PREPARE lasting FROM 'UPDATE s.t{k} SET b = b + ? WHERE a = {m}'
 EXECUTE lasting USING {n} -- 1243
 EXECUTE IMMEDIATE 'UPDATE s.t{k} SET b = ? WHERE a = ?' USING {n}, {m}
@@ -427,7 +428,7 @@ SELECT COUNT(*) FROM s.own{k} JOIN s.t{j} USING (a) -- 1146
 ALTER TABLE s.own{k} ADD COLUMN IF NOT EXISTS c INT -- 1146
 UPDATE s.t{k} SET b = (SELECT MAX(b) FROM s.own{j}) WHERE a = {m} -- 1146
 DROP TEMPORARY TABLE IF EXISTS s.own{k}
-BEGIN ;; CREATE TEMPORARY TABLE s.own{q} (a INT) ENGINE=STRATA ;; INSERT INTO s.own{q} SELECT a FROM s.t{k} LIMIT 5 ;; INSERT INTO s.t{k} (b) SELECT a FROM s.own{q} ;; ROLLBACK ;; DROP TEMPORARY TABLE s.own{q}
+BEGIN ;; CREATE TEMPORARY TABLE s.own{q} (a INT) ENGINE=STRATA ;; INSERT INTO s.own{q} SELECT a FROM s.t{k} LIMIT 5 ;; INSERT INTO s.t{k} (b) SELECT a FROM s.own{q} ;; ROLLBACK ;; DROP TEMPORARY TABLE s.own{q} -- 1062
 """
 
 GROUPS: Mapping[str, str] = {

@@ -25,6 +25,7 @@ NAMES = {
     1091: "nothing of that name to drop",
     1099: "locked with READ",
     1100: "not among the locked tables",
+    1105: "an error without a text",
     1109: "an unknown table in this place",
     1133: "no such user",
     1141: "no such grant",
@@ -94,6 +95,8 @@ NAMES = {
     4119: "a change that system versioning forbids",
     4124: "the table is not system-versioned",
     4130: "system versioning is there",
+    4135: "system versioning that cannot be added",
+    4137: "system versioning forbids it",
     4145: "a BACKUP STAGE is under way",
 }
 

@@ -14,11 +14,11 @@ EXPLAINED = (
     r")",
     r"Event Scheduler: \[\S+\]\[\S+\] *$",
     # The server says so when a statement is killed while it reads a definition with expressions. Who is told so, is not.
-    r"Incorrect information in file: '\./s/gen\.frm'",
+    r"Incorrect information in file: '\./\w+/[^']+\.frm'",
 )
 # While processes are killed, and after.
 EXPLAINED_BY_KILLS = (
-    r"was taken over by .* answers nothing any more",
+    r"was taken over by",
     r"is none of the cluster's any more",
     r"this server is fenced, has left",
 )
