@@ -12,65 +12,28 @@
 
 #include "base/rng.h"
 #include "base/testing/wait_until.h"
+#include "fusion_memory.h"
 #include "fusion_work.h"
-#include "memnode/node/memory_node.h"
 
 namespace strata::testing {
 namespace {
 
 using engine::testing::environment;
-using memnode::FusionPhase;
 
 class FusionMemoryLost : public ::testing::TestWithParam<const char*> {
  protected:
-  FusionMemoryLost() {
-    fusion_.service.pages.slots = 2048;
-    fusion_.service.pages.entries_max = 512;
-    fusion_.service.table_slots = 1u << 14;
-    fusion_.service.time.authority.lease_us = kNoLeaseEndsUs;
-    fusion_.service.time.authority.takeover_wait_us = 100'000;  // nothing of the old one goes on
-    fusion_.service.resume_us_max = 60'000'000;  // nobody is too late because the machine is busy
-    fusion_.again_us = 20'000;
-    fusion_.take_over_timeout_us = 10'000'000;
-  }
   ~FusionMemoryLost() override {
     for (const auto& server : cluster_.servers) kill(server.get());
-    node_.reset();
   }
-  struct Node {
-    std::unique_ptr<registry::SimRegistry> registry;
-    std::unique_ptr<FileSystem> files = make_posix_file_system();
-    std::unique_ptr<memnode::MemoryNode> node;
-  };
-  void start_memory() {
-    node_ = std::make_unique<Node>();
-    node_->registry = cluster_.around.sim.store().connect();
-    memnode::NodeOptions options;
-    options.name = "memory-1";
-    options.cluster = "test";
-    options.directory = cluster_.folder / "memory-1";
-    options.listen = {"unix:" + (cluster_.folder / "memory-1.socket")};
-    options.memory_bytes = 64u << 20;
-    options.workers = 2;
-    options.lease_s = 600;
-    options.fusion = fusion_;
-    auto opened = memnode::MemoryNode::open(node_->registry.get(), node_->files.get(),
-                                            cluster_secret(), options);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    node_->node = *std::move(opened);
-  }
-  // As if it was killed: nobody hears of it, and its lease goes on.
-  void kill_memory() {
-    node_->registry->set_connected(false);
-    node_.reset();
-  }
+  void start_memory() { memory_.start(); }
+  void kill_memory() { memory_.kill(); }
   // As if it was killed: its threads do not wait for pages that nobody can give them at the moment.
   static void kill(FusionServer* server) {
     if (server->runs()) server->node()->pages()->fenced(error_fenced("it was killed"));
     server->die();
   }
-  [[nodiscard]] memnode::FusionHostStatus status() { return node_->node->fusion()->status(); }
-  [[nodiscard]] bool serves() { return status().phase == FusionPhase::kServes; }
+  [[nodiscard]] memnode::FusionHostStatus status() { return memory_.status(); }
+  [[nodiscard]] bool serves() { return memory_.serves(); }
   void start_all(size_t servers) {
     start_memory();
     ASSERT_TRUE(wait_until([&] { return serves(); })) << status().why;
@@ -88,9 +51,8 @@ class FusionMemoryLost : public ::testing::TestWithParam<const char*> {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 
-  memnode::FusionHostOptions fusion_;
   FusionCluster cluster_{GetParam()};
-  std::unique_ptr<Node> node_;
+  RealMemoryNode memory_{&cluster_};
 };
 
 TEST_P(FusionMemoryLost, ServersGoOnAndNothingIsLost) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 #include <utility>
 
 #include "base/data_format.h"
@@ -51,6 +52,7 @@ StatusOr<std::unique_ptr<FusionTerm>> FusionTerm::begin(const FusionHostOptions&
 
 FusionTerm::~FusionTerm() {
   placement_watch_.reset();
+  keeper_.reset();
   if (written_ != nullptr) written_->stop();  // what the service waits for ends
   if (service_ != nullptr) service_->stop();
   if (sealer_ != nullptr) sealer_->stop();
@@ -389,6 +391,13 @@ StatusOr<std::shared_ptr<FusionService>> FusionTerm::serve() {
   parts.tenants = parts_.tenants;
   parts.tenant = options_.tenant;
   STRATA_ASSIGN_OR_RETURN(service_, FusionService::start(service, std::move(parts)));
+  if (storage_replays_)
+    keeper_ = std::make_unique<LogKeeper>(log_parts(), [service = service_.get()] {
+      std::set<uint8_t> there;
+      for (const FusionStatus::Server& server : service->status().servers)
+        there.insert(server.server.value);
+      return there;
+    });
   return service_;
 }
 

@@ -16,6 +16,8 @@
 //         founded it is not so.
 //   FTM7  Where storage makes pages from the logs nothing is redone: it is found out where they
 //         end, which is told with the pages that are granted (FP7 of fusion/pages).
+//   FTM8  There it also sees to it, while it serves, that all storage nodes get the logs of servers
+//         that are not there any more (log_keeper.h).
 //   FTM4  A lease that is lost is replaced, and the service goes on meanwhile: it is the stream
 //         that fences. If somebody else was given an epoch, this has ended.
 //   FTM5  What earlier attempts at founding a database left on storage nodes goes when a term
@@ -38,6 +40,7 @@
 #include "cluster/topology.h"
 #include "memnode/fusion/fusion_service.h"
 #include "memnode/host/earlier_logs.h"
+#include "memnode/host/log_keeper.h"
 #include "memnode/host/log_sealer.h"
 #include "memnode/host/quorum_authority_stream.h"
 #include "memnode/host/stored_pages.h"
@@ -162,6 +165,7 @@ class FusionTerm {
   std::unique_ptr<EarlierLogs> earlier_;
   std::unique_ptr<LogRedoer> redoer_;
   std::shared_ptr<FusionService> service_;
+  std::unique_ptr<LogKeeper> keeper_;  // FTM8; asks service_
   std::unique_ptr<cluster::Topology> topology_;
   std::unique_ptr<registry::Watch> placement_watch_;  // last: it calls follow()
 };

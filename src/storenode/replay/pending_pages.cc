@@ -79,6 +79,7 @@ void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
     stretches_.back().to = to;
   } else if (!pages.empty()) {
     stretches_.push_back({++last_batch_, stream, from, to});
+    ++stretches_of_[stream];
   }
   for (const Stretch& stretch : stretches_) {
     if (stretch.to.lsn.value + lag_bytes_ > ends_[stretch.stream].lsn.value) break;
@@ -128,7 +129,14 @@ void PendingPages::done(PageId id, const std::vector<Section>& left) {
     pages_.erase(it);
   }
   const Batch oldest = listed_.empty() ? last_batch_ + 1 : listed_.begin()->first;
-  while (!stretches_.empty() && stretches_.front().batch < oldest) stretches_.pop_front();
+  while (!stretches_.empty() && stretches_.front().batch < oldest) drop_first_stretch();
+}
+
+void PendingPages::drop_first_stretch() {
+  size_t& left = stretches_of_[stretches_.front().stream];
+  STRATA_ASSERT(left != 0);
+  --left;
+  stretches_.pop_front();
 }
 
 void PendingPages::put_off(PageId id, bool for_scan) {
@@ -170,8 +178,10 @@ std::optional<StreamMark> PendingPages::oldest_at_hand(StreamId stream) const {
 }
 
 StreamMark PendingPages::oldest_locked(StreamId stream) const {
-  for (const Stretch& stretch : stretches_)
-    if (stretch.stream == stream) return stretch.from;
+  const auto some = stretches_of_.find(stream);
+  if (some != stretches_of_.end() && some->second != 0)
+    for (const Stretch& stretch : stretches_)
+      if (stretch.stream == stream) return stretch.from;
   const auto it = ends_.find(stream);
   return it == ends_.end() ? StreamMark{} : it->second;
 }

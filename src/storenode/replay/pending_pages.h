@@ -79,6 +79,7 @@ class PendingPages {
   [[nodiscard]] StreamMark oldest_locked(StreamId stream) const STRATA_REQUIRES(mutex_);
   [[nodiscard]] Batch oldest_batch(const std::vector<Section>& sections) const
       STRATA_REQUIRES(mutex_);
+  void drop_first_stretch() STRATA_REQUIRES(mutex_);
   void raise_ripe(Batch batch) STRATA_REQUIRES(mutex_);
   [[nodiscard]] bool has_ripe() const STRATA_REQUIRES(mutex_) {
     return !held_back_ && !ripe_pages_.empty();
@@ -96,6 +97,8 @@ class PendingPages {
   std::deque<Stretch> stretches_
       STRATA_GUARDED_BY(mutex_);  // oldest first; those before the oldest listed batch are gone
   std::map<StreamId, StreamMark> ends_ STRATA_GUARDED_BY(mutex_);
+  std::map<StreamId, size_t> stretches_of_
+      STRATA_GUARDED_BY(mutex_);  // how many; of those that have none nobody looks through all
   Batch last_batch_ STRATA_GUARDED_BY(mutex_) = 0;
   Batch ripe_ STRATA_GUARDED_BY(mutex_) = 0;  // pages listed up to it may be taken (PP3)
   std::deque<Batch> ripened_
