@@ -401,6 +401,7 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     STRATA_RETURN_IF_ERROR(rename_in(session, from, to));
     return note_renamed(connection, session, from, to);
   });
+  if (!status.ok()) rename_has_failed(thd, connection);
   return is_duplicate_key(status) ? table_exists(to) : ddl_error(status);
 }
 

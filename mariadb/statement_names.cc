@@ -83,6 +83,11 @@ Status lock_names_of_rename(THD* thd, Connection* connection) {
   return keep_names(thd, connection, names_of(thd));
 }
 
+void rename_has_failed(THD* thd, Connection* connection) {
+  if (thd_sql_command(thd) == SQLCOM_RENAME_TABLE && !is_of_several_tables(thd))
+    connection->names_refused = thd->query_id;
+}
+
 Status lock_name_of_create(THD* thd, const TableName& name) {
   if (!kernel->shares_tables() || thd == nullptr || !is_about_to_make(thd, name))
     return ok_status();

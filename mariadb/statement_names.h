@@ -7,8 +7,9 @@
 //         meanwhile, and what a statement that fails has renamed is taken back without a wait.
 //   RNM2  The names are locked in the order of their keys: two such statements do not wait for each
 //         other.
-//   RNM3  A statement that did not get the names has renamed nothing. When the server takes that
-//         back all the same, there is nothing of the new name: it is not waited for once more.
+//   RNM3  A statement that did not get the names, or whose only rename has failed, has renamed
+//         nothing. When the server takes that back all the same, there is nothing of the new name:
+//         it is not waited for once more.
 //   RNM4  CREATE TABLE has the name once it has the exclusive metadata lock, before the server asks
 //         whether there is such a table: what the answer is, it stays. CREATE OR REPLACE has it
 //         before it drops the table that was there, and nobody makes another one in between. Not
@@ -23,6 +24,8 @@ namespace strata::glue {
 // RNM1. For a rename that a statement is about to do; again: nothing. Where one server writes, and
 // for one table: nothing. Waits as other DDL.
 Status lock_names_of_rename(THD* thd, Connection* connection);
+// RNM3. A rename has failed.
+void rename_has_failed(THD* thd, Connection* connection);
 // RNM4. Nothing where one server writes, and unless the statement is about to make that table.
 Status lock_name_of_create(THD* thd, const TableName& name);
 // RNM4. Of a table that is there no more: another server has dropped it while this statement waited

@@ -11,7 +11,8 @@ BAD = re.compile(
 # Always: what a client would be told, and an event has nobody to tell.
 EXPLAINED = (
     r"Event Scheduler: .*(Deadlock found|Lock wait timeout|definition has changed|Unknown event|interrupted|was killed"
-    r")",
+    r"|Unknown database|failed to authenticate)",  # the last two: it went with its database
+    r"mysql_ha_read: Got error 159",  # HANDLER, of a table whose definition has changed
     r"Event Scheduler: \[\S+\]\[\S+\] *$",
     # The server says so when a statement is killed while it reads a definition with expressions. Who is told so, is not.
     r"Incorrect information in file: '\./\w+/[^']+\.frm'",

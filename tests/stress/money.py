@@ -67,7 +67,9 @@ class Teller(threading.Thread):
             self._session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {self._rng.choice(LEVELS)}")
         self._commit_prepared(self._session)
         number = self._shared.unique()
-        (self._xa_transfer if self._rng.random() < XA_SHARE else self._transfer)(self._session, number)
+        # With one that cannot be committed yet, the session must not come to have another one.
+        is_xa = self._rng.random() < XA_SHARE and not self._prepared
+        (self._xa_transfer if is_xa else self._transfer)(self._session, number)
         if self._session is not None and self._rng.random() < LOOK_SHARE:
             (seen,) = self._session.run(SUM)
             if (int(seen[0]), int(seen[1])) != TOTAL:
