@@ -98,16 +98,20 @@ def _keys(cluster: Cluster, manifest: ClusterManifest) -> dict[str, str]:
     """For the storage nodes that there are. All but one are copies of that one, and get names of their own."""
     if len(cluster.storage) == 1:
         return registry_copy.alone(manifest.keys, CLUSTER_NAME, manifest.node)
-    if (there := node_files.number_of_store(cluster.storage[manifest.node].data)) != registry_copy.store_of(
-        manifest.keys, CLUSTER_NAME, manifest.node
-    ):
-        raise StrataError(
-            f"the registry's keys in the backup are of other pages than it has (store {there:016x}); use another one"
-        )
+    if BY_NAME[manifest.profile].pages_are_written:
+        _check_store(cluster, manifest)
     copies = {
         name: node_files.rename_storage_node(node.data, name) for name, node in cluster.storage.items() if name != manifest.node
     }
     return registry_copy.spread(manifest.keys, CLUSTER_NAME, manifest.node, copies)
+
+
+def _check_store(cluster: Cluster, manifest: ClusterManifest) -> None:
+    there = node_files.number_of_store(cluster.storage[manifest.node].data)
+    if there != registry_copy.store_of(manifest.keys, CLUSTER_NAME, manifest.node):
+        raise StrataError(
+            f"the registry's keys in the backup are of other pages than it has (store {there:016x}); use another one"
+        )
 
 
 def _lay_out(folder: Path, manifest: ClusterManifest, data: Path, on_bytes: OnBytes) -> None:

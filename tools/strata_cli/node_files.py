@@ -30,7 +30,8 @@ def random_number() -> int:
 
 
 def rename_storage_node(folder: Path, name: str) -> int:
-    """The folder, a copy of another storage node's that has never been used, is that one's; returns the number of its store."""
+    """The folder, a copy of another storage node's that has never been used, is that one's; returns the number of its store of
+    written pages, or 0 where pages are made from the log."""
     stamp = folder / STAMP
     lines = stamp.read_text().splitlines(keepends=True)
     text = "".join(lines[:-1])
@@ -41,6 +42,8 @@ def rename_storage_node(folder: Path, name: str) -> int:
     lines[keys.index("identity")] = f"identity {random_number():016x}\n"
     text = "".join(lines[:-1])
     replace_file(stamp, text + _checksum_line(text))
+    if not (folder / STORE).exists():
+        return 0
     magic, _, epoch = _read_mark(folder / STORE)
     number = random_number()
     _write_mark(folder / STORE, magic, number, epoch)
