@@ -233,7 +233,7 @@ class _ServerKeeper(_Keeper):
             self.watch()
             return
         if strike.kind == SERVER_STOP:
-            self._stop()
+            self._end_in_order()
         self._server.kill()
         if strike.kind == RECOVERY_KILL:
             self.faults.cluster.launch(self._server)
@@ -264,7 +264,7 @@ class _ServerKeeper(_Keeper):
         if not wait_until(answers, WELL_TIMEOUT_S, every_s=WATCH_S):
             self.faults.note(f"{self._server.data.name} does not answer in the end:\n{self._server.log_tail(30)}")
 
-    def _stop(self) -> None:
+    def _end_in_order(self) -> None:
         """In time, whatever its clients do; one that is fenced meanwhile may not be able to."""
         began = time.monotonic()
         if not self._server.stop(STOP_TIMEOUT_S) and not any(ENDED_HERE in line for line in self._server.log_lines()):
