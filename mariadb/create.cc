@@ -235,8 +235,10 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
                                 status);
     if (is_lock_wait_timeout(status)) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     // Of an ALTER's copy, too: the server renames its file with it.
-    if (status.ok()) (void)write_definition_file(spec);    // DF2
-    if (is_interrupted(status)) thd->send_kill_message();  // else "can't create" says it
+    if (status.ok()) (void)write_definition_file(spec);  // DF2
+    // Else "can't create" says these, with a number.
+    if (is_interrupted(status)) thd->send_kill_message();
+    if (server_has_no_text(status) && !thd->is_error()) tell_client(status);
     return handler_error(status, thd);
   });
 }

@@ -150,6 +150,7 @@ int ha_strata::open(const char* name, int, uint) {
       set_ha_share_ptr(share_);
     }
     unlock_shared_ha_data();
+    opened_by_ = thd == nullptr ? 0 : thd->query_id;
     return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
   });
 }
@@ -485,6 +486,9 @@ int ha_strata::reset() {
   ds_mrr_.dsmrr_close();
   scan_.reset();
   keyread_ = changes_duplicates_ = false;
+  if (const THD* const thd = ha_thd();
+      thd != nullptr && thd->killed != NOT_KILLED && std::exchange(opened_by_, 0) == thd->query_id)
+    table->internal_set_needs_reopen(true);  // H5
   return 0;
 }
 

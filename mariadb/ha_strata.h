@@ -8,6 +8,8 @@
 //   H3  Rows reach the server in buffers of any kind (record[0], record[1], lookup buffers):
 //       everything works by offsets.
 //   H4  BLOB pointers handed out stay valid until the handler's next row.
+//   H5  What a statement has opened that was killed meanwhile is not kept for others: the server
+//       parses a table's triggers once it has opened it, and nothing for who is killed.
 #pragma once
 
 #include "mariadb/error_map.h"
@@ -230,6 +232,7 @@ class ha_strata final : public handler {
   Connection* connection_ = nullptr;
   Scan scan_;
   DsMrr_impl ds_mrr_;
+  query_id_t opened_by_ = 0;     // the statement that has (H5)
   bool locked_for_all_ = false;  // by LOCK TABLES (LKT4 in table_locks.h)
   bool reads_accounts_ = false;  // FLUSH PRIVILEGES (ST7 in server_tables.h)
   // From store_lock() and external_lock() to the end of the statement.

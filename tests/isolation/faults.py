@@ -31,7 +31,7 @@ PULSE = f"{DATABASE}.pulse"
 SERVER_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE = "server_kill", "server_pause", "server_long_pause"
 RECOVERY_KILL = "recovery_kill"
 STORAGE_KILL, STORAGE_PAUSE, ETCD_KILL, ALL_SERVERS = "storage_kill", "storage_pause", "etcd_kill", "all_servers"
-MEMORY_KILL = "memory_kill"
+MEMORY_KILL, SERVER_STOP = "memory_kill", "server_stop"
 EVERY_KIND: dict[str, tuple[int, float, float]] = {
     SERVER_KILL: (5, 0.0, 6.0),
     RECOVERY_KILL: (2, 0.2, 1.5),  # its next life, too, after so long
@@ -42,8 +42,9 @@ EVERY_KIND: dict[str, tuple[int, float, float]] = {
     ETCD_KILL: (2, 0.0, 8.0),
     ALL_SERVERS: (1, 0.0, 3.0),
     MEMORY_KILL: (2, 0.0, 2.0),
+    SERVER_STOP: (2, 0.0, 3.0),  # in order, under load
 }
-KINDS = tuple(kind for kind in EVERY_KIND if kind != MEMORY_KILL)  # of a history
+KINDS = tuple(kind for kind in EVERY_KIND if kind not in (MEMORY_KILL, SERVER_STOP))  # of a history
 # No lease, or fenced; no quorum of the log; what the server makes of such errors in COMMIT and ROLLBACK, and
 # of a statement that cannot be undone then.
 REFUSALS = {1296, 1297, 1180, 1181, 1030, 4060}
@@ -53,6 +54,7 @@ ENDED_HERE = "has ended here"  # it, or what it does in the place of another
 SETTLE_S = 20.0  # for which errors are excused afterwards
 WATCH_S = 0.2
 START_TIMEOUT_S = 150.0
+STOP_TIMEOUT_S = 90.0
 WELL_TIMEOUT_S = 90.0
 ABANDON_TIMEOUT_S = 10.0
 
@@ -160,7 +162,7 @@ class Faults:
 
 
 def _of_server(strikes: Sequence[Strike], number: int) -> list[Strike]:
-    mine = (SERVER_KILL, RECOVERY_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE)
+    mine = (SERVER_KILL, RECOVERY_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE, SERVER_STOP)
     return [strike for strike in strikes if strike.kind == ALL_SERVERS or (strike.kind in mine and strike.victim == number)]
 
 
@@ -230,6 +232,8 @@ class _ServerKeeper(_Keeper):
             self.stand_still(self._server, strike.seconds)
             self.watch()
             return
+        if strike.kind == SERVER_STOP:
+            self._end_in_order()
         self._server.kill()
         if strike.kind == RECOVERY_KILL:
             self.faults.cluster.launch(self._server)
@@ -259,6 +263,13 @@ class _ServerKeeper(_Keeper):
 
         if not wait_until(answers, WELL_TIMEOUT_S, every_s=WATCH_S):
             self.faults.note(f"{self._server.data.name} does not answer in the end:\n{self._server.log_tail(30)}")
+
+    def _end_in_order(self) -> None:
+        """In time, whatever its clients do; one that is fenced meanwhile may not be able to."""
+        began = time.monotonic()
+        if not self._server.stop(STOP_TIMEOUT_S) and not any(ENDED_HERE in line for line in self._server.log_lines()):
+            seconds = time.monotonic() - began
+            self.faults.note(f"{self._server.data.name} did not stop in {seconds:.0f} s:\n{self._server.log_tail(30)}")
 
     def _start(self) -> None:
         try:

@@ -22,6 +22,7 @@ EXPLAINED_BY_KILLS = (
     r"was taken over by",
     r"is none of the cluster's any more",
     r"this server is fenced, has left",
+    r"Got error 122 when reading",  # of a server that may not answer: the statement's error says why
 )
 LINES_MOST = 8
 
