@@ -76,7 +76,7 @@ TEST(Profiles, OnesOfClustersAreTakenFromTheTableByTheirTraits) {
     EXPECT_NE(names_of_profiles().find(profile.name), std::string::npos);
   }
   EXPECT_EQ(names_of_cluster_profiles().find("monolithic"), std::string::npos);
-  EXPECT_TRUE(names_of_cluster_profiles().ends_with("lego-sr or fusion"))
+  EXPECT_TRUE(names_of_cluster_profiles().ends_with("lego-sr, fusion or fusion-sr"))
       << names_of_cluster_profiles();
 }
 
