@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -35,17 +36,51 @@ constexpr uint32_t kSpace = 300;
 constexpr uint32_t kPages = 12;
 constexpr StreamId kServersStream = cluster::log_stream_of(NodeId{5});  // of nobody's here
 
+// Storage as servers of a node have it: by way of whatever term the node is in, which they outlive.
+class StorageNow final : public PageSource {
+ public:
+  explicit StorageNow(MemoryNode* node) : node_(node) {}
+  Status read(PageId id, Llsn at_least, char* page) override {
+    return now([&](PageSource* pages) { return pages->read(id, at_least, page); });
+  }
+  Status write(PageId id, const char* page) override {
+    return now([&](PageSource* pages) { return pages->write(id, page); });
+  }
+  Status sync() override {
+    return now([](PageSource* pages) { return pages->sync(); });
+  }
+  Status create_space(SpaceId space) override {
+    return now([space](PageSource* pages) { return pages->create_space(space); });
+  }
+  Status delete_space(SpaceId space) override {
+    return now([space](PageSource* pages) { return pages->delete_space(space); });
+  }
+  StatusOr<bool> space_exists(SpaceId) override { return true; }
+  StatusOr<std::vector<SpaceId>> list_spaces() override { return std::vector<SpaceId>{}; }
+  Status grow_space(SpaceId, uint32_t) override { return ok_status(); }
+  [[nodiscard]] bool needs_page_images() const override { return false; }
+
+ private:
+  Status now(const std::function<Status(PageSource*)>& does) {
+    Status status = error_peer_down("the memory node is between two terms");
+    node_->fusion()->with_term([&](FusionTerm* term) { status = does(term->pages()); });
+    return status;
+  }
+  MemoryNode* const node_;
+};
+
 // A server that shares pages, as far as those go.
 struct Server {
-  Server(const std::string& address, uint8_t number, uint64_t life, PageSource* storage)
-      : log(std::make_unique<Log>(LogOptions{.buffer_bytes = 1u << 20}, &sink, Lsn{4096}, 0)) {
+  Server(MemoryNode* node, uint8_t number, uint64_t life)
+      : storage(node),
+        log(std::make_unique<Log>(LogOptions{.buffer_bytes = 1u << 20}, &sink, Lsn{4096}, 0)) {
     clients::FusionMemberOptions options;
     options.server = NodeId{number};
     options.life = life;
     options.alone = true;
     options.renew_us = 20'000;
     auto joined = clients::FusionMember::join(
-        options, std::make_shared<transport::BlockingChannel>(cluster_secret(), address,
+        options, std::make_shared<transport::BlockingChannel>(cluster_secret(), node->address(),
                                                               transport::BlockingChannelOptions{}));
     EXPECT_TRUE(joined.ok()) << joined.status();
     if (!joined.ok()) return;
@@ -54,7 +89,7 @@ struct Server {
     page_options.stream = cluster::log_stream_of(NodeId{number});
     page_options.look_us = 5'000;
     page_options.slots_at_once = 8;
-    const auto pages = member->make_pages(page_options, storage);
+    const auto pages = member->make_pages(page_options, &storage);
     EXPECT_TRUE(pages.ok()) << pages.status();
     EXPECT_TRUE((*pages)->begin().ok());
     EXPECT_TRUE(member->serve().ok());
@@ -107,6 +142,7 @@ struct Server {
     member.reset();
   }
 
+  StorageNow storage;
   MemoryLogSink sink;
   std::unique_ptr<Log> log;
   std::unique_ptr<clients::FusionMember> member;
@@ -197,7 +233,7 @@ class FusionHosts : public ::testing::Test {
     ASSERT_TRUE(pages(node)->sync().ok());
   }
   std::unique_ptr<Server> server(Node* node, uint8_t number, uint64_t life) {
-    return std::make_unique<Server>(node->node->address(), number, life, pages(node));
+    return std::make_unique<Server>(node->node.get(), number, life);
   }
   uint64_t deadline() const { return registry_->now_us() + 10'000'000; }
   // A server's word that its database is whole, and from where its log is to be redone.
