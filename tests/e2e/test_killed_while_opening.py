@@ -1,8 +1,7 @@
 """KILL QUERY while a statement opens a table with triggers ends that statement, and spoils nothing for others.
 
-The server parses nothing for a connection that is killed, and keeps the open table: with InnoDB those who
-get it from the cache are
-told of triggers that cannot be parsed, until somebody flushes it.
+The server parses nothing for a connection that is killed, and keeps the open table: with InnoDB those who get it from the cache
+are told of triggers that cannot be parsed, until somebody flushes it.
 """
 
 import threading

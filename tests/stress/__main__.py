@@ -24,7 +24,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=0, help="of the catalogue; without, 9, or 5 with --kills")
     parser.add_argument("--tellers", type=int, default=TELLERS, help="clients that transfer money, which is counted")
     parser.add_argument("--stacks", action="store_true", help="gdb shows all threads when a statement takes too long")
-    parser.add_argument("--keep", action="store_true", help="the folders of clusters in which nothing was wrong, too")
+    parser.add_argument("--keep", action="store_true", help="the data of the clusters, not only their logs")
     return parser.parse_args()
 
 
@@ -44,7 +44,7 @@ def tell(plan: Plan, run: Run, result: Result, seconds: float) -> None:
     for problem in result.problems:
         print("  " + problem.replace("\n", "\n  "))
     kills = " --kills" if plan.kills else ""
-    print(f"  all statements: {paths.relative(run.folder / 'journal.log')}")
+    print(f"  all statements: {paths.relative(run.folder / 'journal.log')}; logs beside it")
     print(f"  again: ./strata test --stress{kills} --seed {plan.seed} --seconds {plan.seconds:.0f}", flush=True)
 
 

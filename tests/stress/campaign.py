@@ -93,8 +93,9 @@ class Run:
             self._check_logs()
             self._cluster.kill()
             self._journal.close()
-        if not (self._failed or self._plan.keep):
-            shutil.rmtree(self.folder / "cluster", ignore_errors=True)
+        self._keep_logs()
+        if not self._plan.keep:
+            shutil.rmtree(self._cluster.folder, ignore_errors=True)
         totals = self._journal.totals()
         return Result(self._journal.problems, totals, self._passed, len(self._failed), self._said())
 
@@ -116,6 +117,21 @@ class Run:
             f"{answers[0]} statements done, {errors} refused, {len(self._ledger.acknowledged)} transfers acknowledged,"
             f" {len(self._ledger.unknown)} of unknown outcome{struck}"
         )
+
+    def _keep_logs(self) -> None:
+        """Without the data, which take hundreds of megabytes."""
+        place = self.folder / "logs"
+        place.mkdir()
+        for name, log in self._logs():
+            if log.exists():
+                shutil.copy(log, place / f"{name}.log")
+        for written in self.folder.glob("rows.csv*"):  # by SELECT ... INTO OUTFILE
+            written.unlink()
+
+    def _logs(self) -> list[tuple[str, Path]]:
+        cluster = self._cluster
+        parts = (*cluster.servers, cluster.memory, *cluster.storage)
+        return [(part.data.name if isinstance(part, Server) else part.name, part.log) for part in parts]
 
     # --- the work ----------------------------------------------------------------------------------------------
 
@@ -230,11 +246,9 @@ class Run:
             self._journal.wrong("a server does not answer", f"{server.data.name}: {last[0]}\n{server.log_tail(20)}")
 
     def _check_logs(self) -> None:
-        cluster = self._cluster
         bad = []
-        for part in (*cluster.servers, cluster.memory, *cluster.storage):
-            name = part.data.name if isinstance(part, Server) else part.name
-            bad += logs.bad_lines(name, _lines(part.log), self._plan.kills)
+        for name, log in self._logs():
+            bad += logs.bad_lines(name, _lines(log), self._plan.kills)
         self._verdict("logs", bad)
 
     def _verdict(self, check: str, problems: Sequence[str]) -> None:

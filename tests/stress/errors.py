@@ -11,6 +11,7 @@ NAMES = {
     1020: "the row has changed since it was read",
     1025: "a rename that failed",
     1031: "not with this engine",
+    1032: "a row that is gone",
     1048: "a column that cannot be NULL",
     1049: "no such database",
     1050: "the table is there",

@@ -12,6 +12,7 @@ BAD = re.compile(
 EXPLAINED = (
     r"Event Scheduler: .*(Deadlock found|Lock wait timeout|definition has changed|Unknown event|interrupted|was killed"
     r"|Unknown database|failed to authenticate)",  # the last two: it went with its database
+    r"Can't open and lock privilege tables: Table '\w+' was not locked",  # FLUSH PRIVILEGES under LOCK TABLES
     r"mysql_ha_read: Got error 159",  # HANDLER, of a table whose definition has changed
     r"Event Scheduler: \[\S+\]\[\S+\] *$",
     # The server says so when a statement is killed while it reads a definition with expressions. Who is told so, is not.
