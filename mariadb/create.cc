@@ -138,6 +138,15 @@ const TABLE* table_being_altered(THD* thd, const HA_CREATE_INFO* info) {
   return nullptr;
 }
 
+// The statement puts something into the table once that is there, and is done only then (D8).
+bool fills_table(THD* thd, const TableName& name, const HA_CREATE_INFO& info) {
+  if (!kernel->shares_tables() || name.internal()) return false;
+  if (info.sequence) return true;
+  const SELECT_LEX* const select = thd->lex->first_select_lex();
+  return thd_sql_command(thd) == SQLCOM_CREATE_TABLE &&
+         (select->item_list.elements != 0 || select->tvc != nullptr);
+}
+
 bool schema_exists(const char* path) {
   std::string folder(path);
   const size_t slash = folder.rfind('/');
@@ -211,6 +220,7 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     engine::ForeignKeyError refused;
     engine::TableRef table;
     bool no_database = false;
+    const bool is_filled = fills_table(thd, path, *info);
     const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
       if (kernel->shares_tables()) {
         const Status used = use_database(session, path.schema);  // DB2
@@ -222,9 +232,11 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
       STRATA_RETURN_IF_ERROR(created);
       // Files of triggers that a table of that name had, and another server has dropped.
       if (kernel->shares_tables() && !path.internal()) STRATA_RETURN_IF_ERROR(fetch_triggers(path));
+      if (is_filled) STRATA_RETURN_IF_ERROR(session->begin_making(table));  // D8
       if (journal.original.table.empty()) return ok_status();
       return session->journal_put(journal_key(path), encode_journal(journal));
     });
+    if (status.ok() && is_filled) begins_to_fill(connection_of(thd), path);
     if (no_database) {
       my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
       return HA_ERR_GENERIC;

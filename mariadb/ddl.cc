@@ -298,6 +298,22 @@ std::string encode_journal(const AlterJournal& journal) {
   return value;
 }
 
+void begins_to_fill(Connection* connection, const TableName& name) {
+  connection->half_made = name;
+  connection->fills = connection->thd->query_id;
+  trans_register_ha(connection->thd, false, strata_hton, 0);  // though nothing is selected
+}
+
+Status ends_to_fill(Connection* connection) {
+  const query_id_t statement = std::exchange(connection->fills, 0);
+  // A statement that has failed drops what it has made, and the mark with it.
+  if (statement == 0 || statement != connection->thd->query_id) return ok_status();
+  engine::Session* const session = connection->session.get();
+  if (!session->in_transaction()) session->begin(engine::Isolation::kReadCommitted);
+  const TableName& name = connection->half_made;
+  return session->end_making(name.schema, name.table);
+}
+
 int finish_swap(Connection* connection) {
   const int error = connection->swap == nullptr ? 0 : commit_swap(connection);
   const int earlier = std::exchange(connection->swap_error, 0);
@@ -451,6 +467,7 @@ int signal_ddl_recovery_done(handlerton*) {
                             name.schema.c_str(), name.table.c_str(),
                             status.ok() ? "" : ": failed, will be tried again at the next start");
     }
+    kernel->drop_half_made().IgnoreError();  // D8
     restore_all_definition_files();
     const StatusOr<std::vector<JournalRow>> journal = read_journal();
     if (!journal.ok()) return handler_error(journal.status(), nullptr);

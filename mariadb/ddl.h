@@ -25,6 +25,10 @@
 //       then drops no table but those with internal names of its own, and a copy takes the place of
 //       nothing but the table that it was made of. A DROP that a crash has interrupted is done, or
 //       has not happened.
+//   D8  There CREATE TABLE ... SELECT and CREATE SEQUENCE mark the table as half made when they
+//       create it; what commits its rows takes the mark away. What a killed server has left with
+//       its mark is dropped by whoever recovers its place (engine E32), not by the server's DDL
+//       log (D7).
 #pragma once
 
 #include "mariadb/connection.h"
@@ -67,6 +71,11 @@ struct AlterJournal {
 };
 std::string journal_key(const TableName& copy);
 std::string encode_journal(const AlterJournal& journal);
+
+// D8. The statement has made the table, with its mark.
+void begins_to_fill(Connection* connection, const TableName& name);
+// In the transaction that is about to be prepared or committed; again: nothing.
+Status ends_to_fill(Connection* connection);
 
 int drop_table_by_path(THD* thd, const char* path);
 int rename_table_by_path(THD* thd, const char* from, const char* to);

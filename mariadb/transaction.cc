@@ -160,8 +160,10 @@ int commit(handlerton*, THD* thd, bool all) {
       statement_ended(connection);
       return error;
     }
+    Status filled = ends_to_fill(connection);  // D8
     if (session->in_transaction()) {
-      Status status = connection->ordered ? ok_status() : reserve_temporary_commit(connection);
+      Status status = std::move(filled);
+      if (status.ok() && !connection->ordered) status = reserve_temporary_commit(connection);
       if (status.ok())
         status = session->commit(durability_of(*connection));
       else

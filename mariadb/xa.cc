@@ -1,6 +1,7 @@
 // Two-phase commit and XA.
 #include "mariadb/connection.h"
 #include "mariadb/coordinator.h"
+#include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/freeze.h"
 
@@ -57,6 +58,8 @@ int prepare(handlerton*, THD* thd, bool all) {
       connection->statement = session->savepoint();
       return 0;
     }
+    if (const Status filled = ends_to_fill(connection); !filled.ok())
+      return handler_error(filled, thd);
     const bool user_xa = thd->transaction->xid_state.is_explicit_XA();
     if (!session->has_changes()) {
       connection->xa_prepared = user_xa;

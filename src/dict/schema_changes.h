@@ -23,6 +23,8 @@
 //   MW18  Two exclusive locks of one node (RENAME) are asked for in the order of their names. Who
 //         waits for a lock gives up what is asked of it meanwhile, unless a statement of its own
 //         stands in the way; that one ends by its timeout.
+//   MW23  What a node that was killed had exclusively its next life alone gets from join() to
+//         has_recovered(): what it has left half made is gone before anybody else looks.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +53,8 @@ class SchemaChanges {
   virtual ~SchemaChanges() = default;
   // leave(): nobody calls `user` any more when it returns, and the node's locks are gone.
   virtual Status join(NodeId node, SchemaUser* user) = 0;
+  // MW23. Once after join(). Errors: kUnavailable.
+  virtual Status has_recovered(NodeId node) = 0;
   virtual void leave(NodeId node) noexcept = 0;
 
   // Blocks. Errors: kDeadlineExceeded, kCancelled (interrupt), kUnavailable. The node may have the

@@ -14,6 +14,12 @@
 //        has locked, so nobody sees when they are made; the session itself makes them before it
 //        reads anything but the next row of that scan, before another change, and before a
 //        savepoint or the transaction's end.
+//   E32  Where several nodes change tables, a statement that commits a table before what belongs
+//        into it (CREATE TABLE ... SELECT, CREATE SEQUENCE) leaves a mark in the journal with the
+//        first, which goes with the second, or with the table. If it is killed in between, the
+//        next life of its node, be that in another server (E31), drops the table under a lock on
+//        its name before other nodes get that. A table with a committed row is never dropped so:
+//        it only loses its mark.
 //   E30  An unlogged kernel is for what may be lost with the process (temporary tables). All that
 //        E1 to E21 say of a living kernel holds. But its log is thrown away, no file is ever
 //        synced, and nothing is recovered: each opening begins with an empty database.
@@ -335,6 +341,10 @@ class Session {
   // row_is_referenced of drop and truncate, if somebody else refers to the table ---
   // kAlreadyExists. `replaces`: table_key() of the table whose copy this will be.
   Status create_table(const TableSpec& spec, TableRef* out, Bytes replaces = {});
+  // E32, where several nodes change tables; else nothing. In the transaction that creates it: the
+  // statement is not done with that. Then with what makes it whole: it is done.
+  Status begin_making(const TableRef& table);
+  Status end_making(Bytes schema, Bytes name);
   // kNotFound. `with_schema`: children in the table's schema do not keep it, they go as well.
   Status drop_table(Bytes schema, Bytes name, bool with_schema = false);
   Status rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes new_name);
@@ -584,6 +594,9 @@ class Kernel {
   [[nodiscard]] uint64_t database_id() const noexcept;
   // Other nodes change the same tables.
   [[nodiscard]] bool shares_tables() const noexcept;
+  // E32, for what had to wait for prepared transactions when the kernel was opened, before anybody
+  // has a session. What cannot be dropped stays for the next time, with a line.
+  Status drop_half_made();
   Status run_purge(uint64_t limit);  // tests, and background = false
   Status run_unfinished();           // likewise: tries once to end each that is left (E18, E19)
 

@@ -87,6 +87,8 @@ Status KernelImpl::open() {
   if (seams.schema != nullptr) {
     STRATA_RETURN_IF_ERROR(seams.schema->join(NodeId{options.node}, this));
     told_schema = true;
+    STRATA_RETURN_IF_ERROR(drop_half_made());  // before others may look (MW23)
+    STRATA_RETURN_IF_ERROR(seams.schema->has_recovered(NodeId{options.node}));
     if (!seams.recovers_only) STRATA_RETURN_IF_ERROR(take_up_drops());
   }
   start_threads();
@@ -559,9 +561,11 @@ Status Kernel::shutdown() {
   return ok_status();
 }
 
-std::unique_ptr<Session> Kernel::new_session() {
+std::unique_ptr<Session> Kernel::new_session() { return impl_->new_session(); }
+
+std::unique_ptr<Session> KernelImpl::new_session() {
   auto impl = std::make_unique<Session::Impl>();
-  impl->kernel = impl_.get();
+  impl->kernel = this;
   impl->trx = std::make_unique<Trx>();
   std::unique_ptr<Session> session(new Session(std::move(impl)));
   session->impl_->session = session.get();

@@ -321,6 +321,7 @@ Status Session::drop_table(Bytes schema, Bytes name, bool with_schema) {
   s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
+  STRATA_RETURN_IF_ERROR(s.kernel->unmark(&s, schema, name));
   s.ddl.push_back(DdlChange{.key = key, .replaced = table, .dropped_spaces = all_spaces(*table)});
   if (!spec.internal_name) STRATA_RETURN_IF_ERROR(change_parents(spec, key, false));
   fault(FaultPoint::ddl_before_commit);
@@ -361,6 +362,7 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
     STRATA_RETURN_IF_ERROR(check_references(spec, to, spec.children, ParentsMissing::kOk));
     if (!old.internal_name) STRATA_RETURN_IF_ERROR(check_names(spec, from));
   }
+  STRATA_RETURN_IF_ERROR(k->unmark(&s, schema, name));
   STRATA_RETURN_IF_ERROR(k->dictionary->erase_table(s.trx.get(), schema, name));
   STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
   TableRef renamed = k->make_table(std::move(spec));

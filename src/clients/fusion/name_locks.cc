@@ -78,9 +78,6 @@ void NameLocks::fenced(const Status& why) {
 // --- whose it is ---
 
 Status NameLocks::join(NodeId, SchemaUser* user) {
-  const Status adopted = service_->adoption_ended();
-  heard(adopted);
-  STRATA_RETURN_IF_ERROR(adopted);
   {
     const MutexLock lock(mutex_);
     STRATA_ASSERT(user_ == nullptr && !stopping_);
@@ -89,6 +86,12 @@ Status NameLocks::join(NodeId, SchemaUser* user) {
   threads_.emplace_back([this] { send(); });
   for (uint32_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { give_up(); });
   return ok_status();
+}
+
+Status NameLocks::has_recovered(NodeId) {
+  const Status adopted = service_->adoption_ended();
+  heard(adopted);
+  return adopted;
 }
 
 void NameLocks::stop() {

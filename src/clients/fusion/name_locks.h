@@ -72,6 +72,7 @@ class NameLocks final : public SchemaChanges {
   // SchemaChanges; `node` is this server. use() and its like: fenced, lease_lost too. leave(): what
   // this server had is others' once the memory node hears that it has ended, or its lease has.
   Status join(NodeId node, SchemaUser* user) override;
+  Status has_recovered(NodeId node) override;
   void leave(NodeId node) noexcept override;
   Status use(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override;
   Status lock(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override;

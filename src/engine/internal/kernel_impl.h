@@ -194,6 +194,12 @@ struct KernelImpl final : SchemaUser {
   [[nodiscard]] MemoryCheckpoint redo_start(const ControlData& data) const;
   Status collect_orphan_spaces();
   Status take_up_drops();
+  // half_made.cc (E32)
+  std::unique_ptr<Session> new_session();
+  Status drop_half_made();
+  struct HalfMade;
+  Status drop_half_made(const HalfMade& mark);
+  Status unmark(Session::Impl* session, Bytes schema, Bytes name);
   Status clear_sort_folder();
   [[nodiscard]] std::string sort_folder() const { return options.directory + "/sort"; }
   void start_threads();

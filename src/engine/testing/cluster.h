@@ -322,14 +322,17 @@ class SharedReuse {
 
 // Locks on names. Whoever wants one asks the others to give it up on its own thread; an exclusive
 // one that is waited for keeps others from coming in. A node that is away keeps what it had, and is
-// waited for, until its next life has joined (what it has left unfinished is known by then), or
-// has_ended().
+// waited for, until its next life has recovered (MW23), or has_ended().
 class SharedSchema : public SchemaChanges {
  public:
   Status join(NodeId node, SchemaUser* user) override {
     const std::lock_guard lock(mutex_);
-    give_back(node.value);
     users_[node.value] = user;
+    return ok_status();
+  }
+  Status has_recovered(NodeId node) override {
+    const std::lock_guard lock(mutex_);
+    give_back(node.value);
     return ok_status();
   }
   void leave(NodeId node) noexcept override {
@@ -363,7 +366,8 @@ class SharedSchema : public SchemaChanges {
     Status status;
     while (status.ok()) {
       // One at a time asks for a name; of this node's own sessions there may be several.
-      if (entry.exclusive != 0 || entry.asked != 0) {
+      const bool inherited = entry.exclusive == node.value && away_.contains(node.value);  // MW23
+      if ((entry.exclusive != 0 && !inherited) || entry.asked != 0) {
         status = wait(&lock, deadline_us, interrupt);
         continue;
       }

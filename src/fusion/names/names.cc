@@ -280,7 +280,7 @@ void Names::report_one(NodeId server, const NameReport& report, uint64_t now_us)
 
 // NL1. What the server has by an earlier ask has to be gone before.
 bool Names::is_in_the_way(const Holder& h, const Waiter& waiter) noexcept {
-  if (h.dead) return true;
+  if (h.dead) return h.server != waiter.server;  // NL4
   const bool use = waiter.mode == NameMode::kUse;
   if (h.server == waiter.server) return (use ? h.use : h.exclusive).number != 0;
   if (waiter.mode == NameMode::kShared) return h.use.number != 0 || !h.exclusive.shared;
@@ -288,7 +288,10 @@ bool Names::is_in_the_way(const Holder& h, const Waiter& waiter) noexcept {
 }
 
 bool Names::is_free(const Entry& entry, const Waiter& waiter) const noexcept {
-  if (!unknown_.empty() && entry.holders.empty()) return false;  // NL9
+  // NL9. What was its own place's is for it (NL4).
+  const bool unknown = std::any_of(unknown_.begin(), unknown_.end(),
+                                   [&](uint8_t place) { return place != waiter.server.value; });
+  if (unknown && entry.holders.empty()) return false;
   return std::none_of(entry.holders.begin(), entry.holders.end(),
                       [&](const Holder& h) { return is_in_the_way(h, waiter); });
 }

@@ -26,7 +26,8 @@
 //        So who wants it shared comes after who waits to use it, though others have it shared.
 //   NL4  Of a server that was fenced what it used is released with its lease. What it had
 //        exclusively is dead: nobody gets it until whoever adopts its place (its own next life, or
-//        another server) says what has become of the change that it was making.
+//        another server) says what has become of the change that it was making. Who has joined in
+//        its place gets it before, to end that change.
 //   NL5  A name that nobody has or waits for is not remembered. Beyond names_max the names that
 //        were granted longest ago are asked back, though nobody wants them.
 //
