@@ -72,7 +72,11 @@ Status KernelImpl::drop_half_made(const HalfMade& mark) {
     STRATA_RETURN_IF_ERROR(table.status());
     if ((*table)->spec().table_id != mark.table_id) return ok_status();  // another one
     STRATA_ASSIGN_OR_RETURN(const bool used, has_rows(session.get(), *table));
-    if (used) return ok_status();
+    if (used) {
+      diag(Severity::kWarning, "%s/%s is kept: it has rows", mark.schema.c_str(),
+           mark.name.c_str());
+      return ok_status();
+    }
     return session->drop_table(mark.schema, mark.name);
   };
   Status status = drop();
@@ -98,7 +102,7 @@ Status KernelImpl::drop_half_made() {
     if (!dropped.ok() && !is_for_next_time(dropped)) return dropped;
     diag(dropped.ok() ? Severity::kInfo : Severity::kWarning,
          "%s/%s, left by a statement that was killed before it was done%s%s", mark.schema.c_str(),
-         mark.name.c_str(), dropped.ok() ? ": dropped" : ", stays until the next start: ",
+         mark.name.c_str(), dropped.ok() ? ": recovered" : ", stays until the next start: ",
          dropped.ok() ? "" : text_of(dropped).c_str());
   }
   return ok_status();

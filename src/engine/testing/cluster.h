@@ -327,12 +327,17 @@ class SharedSchema : public SchemaChanges {
  public:
   Status join(NodeId node, SchemaUser* user) override {
     const std::lock_guard lock(mutex_);
+    for (auto& [name, entry] : names_)
+      entry.holders.erase(node.value);  // its life before used them
     users_[node.value] = user;
     return ok_status();
   }
   Status has_recovered(NodeId node) override {
     const std::lock_guard lock(mutex_);
-    give_back(node.value);
+    away_.erase(node.value);
+    for (auto& [name, entry] : names_)
+      if (entry.exclusive == node.value) entry.exclusive = 0;
+    changed_.notify_all();
     return ok_status();
   }
   void leave(NodeId node) noexcept override {
