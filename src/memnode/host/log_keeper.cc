@@ -75,13 +75,13 @@ void LogKeeper::note_failure(NodeId server, const Status& why) {
   failed.pause_us =
       std::min(std::max(2 * failed.pause_us, options_.look_us), options_.pause_us_max);
   failed.until_us = monotonic_us() + failed.pause_us;
-  if (is_interrupted(why) || failed.said == why.code()) return;
-  failed.said = why.code();
+  if (is_interrupted(why) || failed.said == why.message()) return;
+  failed.said = why.message();
   diag(Severity::kWarning,
        "fusion: a storage node lacks a part of the log of server %u, which is not there any more, "
        "and could not be given it: %s. Pages with changes of that server cannot be made by that "
        "node until it has it; it is tried again",
-       unsigned{server.value}, std::string(why.message()).c_str());
+       unsigned{server.value}, failed.said.c_str());
 }
 
 // --- who lacks something ---

@@ -56,7 +56,7 @@ class LogKeeper {
 
  private:
   struct Failed {
-    StatusCode said = StatusCode::kOk;  // LKP4
+    std::string said;  // LKP4
     uint64_t pause_us = 0;
     uint64_t until_us = 0;
   };

@@ -31,8 +31,8 @@
 //         is forgotten, never the bytes; so the log goes on however many writers come and go. A log
 //         that has no epoch in common with the chosen one agrees with it up to what it knows to be
 //         quorum-durable. Bytes of an epoch that is not known any more count as of epoch 1, the
-//         lowest there is, where logs are compared (README). At least three epochs are remembered, so
-//         at least two that wrote bytes (docs/adr/2026-11-25-forgotten-epochs.md).
+//         lowest there is, where logs are compared (README). At least three epochs are remembered,
+//         so at least two that wrote bytes (docs/adr/2026-11-25-forgotten-epochs.md).
 #pragma once
 
 #include <atomic>
