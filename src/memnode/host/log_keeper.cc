@@ -75,8 +75,9 @@ void LogKeeper::note_failure(NodeId server, const Status& why) {
   failed.pause_us =
       std::min(std::max(2 * failed.pause_us, options_.look_us), options_.pause_us_max);
   failed.until_us = monotonic_us() + failed.pause_us;
-  if (is_interrupted(why) || failed.said == why.message()) return;
-  failed.said = why.message();
+  std::string text(why.message());
+  if (is_interrupted(why) || failed.said == text) return;
+  failed.said = std::move(text);
   diag(Severity::kWarning,
        "fusion: a storage node lacks a part of the log of server %u, which is not there any more, "
        "and could not be given it: %s. Pages with changes of that server cannot be made by that "
