@@ -243,6 +243,8 @@ int ha_strata::fail(const Status& status) const {
                            is_cascade_too_deep(status) || is_cascaded_duplicate(status);
   if (about_a_key && connection_ != nullptr)
     remember_foreign_key_error(ha_thd(), session()->foreign_key_error());
+  if (table_ != nullptr && kernel->shares_tables() && is_server_table(table_->spec()))
+    tell_of_server_table(status);
   return handler_error(status, ha_thd());
 }
 

@@ -325,6 +325,56 @@ def test_accounts_change_on_all_while_all_read_them_again(servers: list[Server])
     assert not failed
 
 
+def test_a_killed_statement_for_accounts_changes_all_or_nothing(servers: list[Server]) -> None:
+    """The server passes over errors of its scans, so a DROP ROLE that is killed could leave grants of a role that is gone."""
+    ended = threading.Event()
+    victims = [0, 0]
+    unusual: list[str] = []
+    expected = {1133, 1141, 1205, 1213, 1317, 1396, 1959, 1961, 1962}
+
+    def change(number: int) -> None:
+        while not ended.is_set():
+            with closing(servers[0].connect(autocommit=True)) as connection, connection.cursor() as cursor:
+                victims[number] = int(connection.thread_id())  # type: ignore[no-untyped-call]
+                with contextlib.suppress(pymysql.err.OperationalError, pymysql.err.InterfaceError):
+                    use(number, cursor)
+
+    def use(number: int, cursor: Any) -> None:
+        while not ended.is_set():
+            for statement in ("CREATE ROLE IF NOT EXISTS a{0}, b{0}", "GRANT a{0} TO b{0}", "DROP ROLE IF EXISTS a{0}, b{0}"):
+                try:
+                    cursor.execute(statement.format(number))
+                except pymysql.MySQLError as error:
+                    if error.args[0] in (0, 2006, 2013, 1927):
+                        raise
+                    if error.args[0] not in expected:
+                        unusual.append(f"{statement}: {error}")
+
+    def disturb() -> None:
+        """Pages of these tables go to the other server again and again, by the memory node: a scan waits for them."""
+        while not ended.is_set():
+            run(servers[1], "CREATE OR REPLACE ROLE elsewhere")
+
+    workers = [threading.Thread(target=change, args=(number,), daemon=True) for number in range(2)]
+    workers.append(threading.Thread(target=disturb, daemon=True))
+    for worker in workers:
+        worker.start()
+    with closing(servers[0].connect(autocommit=True)) as killer, killer.cursor() as cursor:
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            time.sleep(random.uniform(0, 0.02))
+            for victim in victims:
+                with contextlib.suppress(pymysql.MySQLError):
+                    cursor.execute(f"KILL CONNECTION {victim}")
+    ended.set()
+    for worker in workers:
+        worker.join(DEADLINE_S)
+    assert unusual == []
+    roles = "SELECT user FROM mysql.global_priv WHERE host = ''"
+    assert run(servers[0], f"SELECT * FROM mysql.roles_mapping WHERE role NOT IN ({roles})") == []
+    run(servers[1], "DROP ROLE elsewhere", "DROP ROLE IF EXISTS a0, a1, b0, b1")
+
+
 def test_foreign_servers_are_made_and_dropped_at_once_on_several(servers: list[Server]) -> None:
     """The server keeps its memory of them locked while such a statement runs, so these wait for nothing that reads it again."""
     one, two = servers[:2]
