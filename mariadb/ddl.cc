@@ -241,6 +241,14 @@ int table_exists(const TableName& name) {
   return HA_ERR_TABLE_EXIST;
 }
 
+// By another server, while the statement waited: the server knows no word for that.
+static int table_is_gone(const TableName& name) {
+  if (kernel->shares_tables() && !name.internal() && !current_thd->is_error())
+    my_error(ER_NO_SUCH_TABLE, MYF(0), plain_name(name.schema).c_str(),
+             plain_name(name.table).c_str());
+  return HA_ERR_NO_SUCH_TABLE;
+}
+
 uint64_t ddl_timeout_us(THD* thd) {
   const uint64_t metadata_us = uint64_t{thd->variables.lock_wait_timeout} * 1'000'000;
   return std::min(lock_wait_timeout_us(thd), metadata_us);
@@ -376,8 +384,7 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
   if (!ddl_recovery_done.load() || thd == nullptr) return recover_rename(from, to);
   if (!fits_a_file_name(to)) return ENAMETOOLONG;
   Connection* const connection = connection_of(thd);
-  if (const Status locked = lock_names_of_rename(thd, connection); !locked.ok())
-    return ddl_error(locked);
+  if (const Status locked = lock_names_of_rename(thd); !locked.ok()) return ddl_error(locked);
   if (to.is_alter_backup() && connection->swap == nullptr) {
     const StatusOr<bool> copied = has_copy(from);
     if (!copied.ok()) return handler_error(copied.status(), nullptr);
@@ -401,7 +408,7 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     STRATA_RETURN_IF_ERROR(rename_in(session, from, to));
     return note_renamed(connection, session, from, to);
   });
-  if (!status.ok()) rename_has_failed(thd, connection);
+  if (is_not_found(status)) return table_is_gone(from);
   return is_duplicate_key(status) ? table_exists(to) : ddl_error(status);
 }
 
