@@ -81,8 +81,17 @@ Status run_ddl_on(const TableName& name, Killable killable,
                          : run_ddl_in_transaction(held.get(), killable, body);
 }
 
+// Of a CREATE that has failed, or was killed, in the middle: what it has made must go all the same.
+bool takes_back_create(THD* thd) {
+  if (thd == nullptr) return false;
+  const int command = thd_sql_command(thd);
+  if (command != SQLCOM_CREATE_TABLE && command != SQLCOM_CREATE_SEQUENCE) return false;
+  return thd->is_error() || (thd->killed != NOT_KILLED && !thd->lex->create_info.or_replace());
+}
+
 Status drop_now(const TableName& name) {
-  const Killable killable = name.internal() ? Killable::kNo : Killable::kYes;
+  const Killable killable =
+      name.internal() || takes_back_create(current_thd) ? Killable::kNo : Killable::kYes;
   return run_ddl_on(name, killable, [&](engine::Session* session) {
     const bool whole_schema =
         current_thd != nullptr && thd_sql_command(current_thd) == SQLCOM_DROP_DB;
@@ -340,8 +349,9 @@ int drop_table_by_path(THD* thd, const char* path) {
   if (is_sequence_statement_on_table(thd, name)) return HA_ERR_GENERIC;
   Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
   if (connection == nullptr || connection->swap == nullptr) {
-    if (const Status locked = lock_name_of_create(thd, name); !locked.ok())  // CREATE OR REPLACE
-      return ddl_error(locked);
+    const Status locked =  // CREATE OR REPLACE
+        takes_back_create(thd) ? ok_status() : lock_name_of_create(thd, name);
+    if (!locked.ok()) return ddl_error(locked);
     const int error = ddl_error(drop_now(name));
     if (error == HA_ERR_NO_SUCH_TABLE && replaces_table(thd, name)) return 0;
     if (error == HA_ERR_NO_SUCH_TABLE) warn_of_lost_table(thd, path, name);
