@@ -1,8 +1,8 @@
 // Names that a statement has from before its first step to its end, where several servers write:
 // each of its steps is a transaction of its own, but other servers see all of it or nothing.
 //
-//   RNM1  Before the server asks whether there are the tables of a RENAME TABLE, it has the names of
-//         all of them, as they are and as they will be, in a transaction of their own that lasts
+//   RNM1  Before the server asks whether there are the tables of a RENAME TABLE, it has the names
+//         of all of them, as they are and as they will be, in a transaction of their own that lasts
 //         until the statement has ended. So what it is told stays so, nobody finds a table under
 //         neither name, or takes a name meanwhile, and what a statement that fails has renamed is
 //         taken back without a wait.

@@ -326,7 +326,7 @@ def test_accounts_change_on_all_while_all_read_them_again(servers: list[Server])
 
 
 def test_a_statement_for_accounts_that_cannot_read_on_changes_nothing(servers: list[Server]) -> None:
-    """The server passes over errors of its scans: a DROP ROLE that waits in vain for a row must not leave it and drop the role."""
+    """The server passes over errors of its scans: a DROP ROLE that waits in vain for a row must not leave it and drop a role."""
     run(servers[0], "CREATE ROLE a, b", "GRANT a TO b", "CREATE USER u", "GRANT a TO u")
     granted = "SELECT user, role, admin_option FROM mysql.roles_mapping WHERE role = 'a' ORDER BY 1"
     before = run(servers[0], granted)
