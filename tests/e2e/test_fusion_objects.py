@@ -20,7 +20,7 @@ from strata_cli.server import Server
 from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "fusion-objects"
-ACCESS_DENIED, NO_SUCH_TABLE, NO_SUCH_ROUTINE = 1045, 1146, 1305
+ACCESS_DENIED, NO_SUCH_DATABASE, NO_SUCH_TABLE, LOCK_WAIT_TIMEOUT, NO_SUCH_ROUTINE = 1045, 1049, 1146, 1205, 1305
 # What another one has made or dropped meanwhile: of tables and views, routines, triggers, users; a definition has changed.
 THERE_OR_NOT = {1050, 1133, 1304, 1305, 1359, 1360, 1396, 1412, 4092}
 Rows = list[tuple[Any, ...]]
@@ -325,6 +325,23 @@ def test_accounts_change_on_all_while_all_read_them_again(servers: list[Server])
     assert not failed
 
 
+def test_a_statement_for_accounts_that_cannot_read_on_changes_nothing(servers: list[Server]) -> None:
+    """The server passes over errors of its scans: a DROP ROLE that waits in vain for a row must not leave it and drop a role."""
+    run(servers[0], "CREATE ROLE a, b", "GRANT a TO b", "CREATE USER u", "GRANT a TO u")
+    granted = "SELECT user, role, admin_option FROM mysql.roles_mapping WHERE role = 'a' ORDER BY 1"
+    before = run(servers[0], granted)
+    with closing(servers[0].connect(autocommit=True)) as reader, reader.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT * FROM mysql.roles_mapping WHERE role = 'a' LOCK IN SHARE MODE")
+        assert error_of(servers[0], "SET strata_lock_wait_timeout = 1", "DROP ROLE a") == LOCK_WAIT_TIMEOUT
+    for server in servers:
+        assert run(server, granted) == before
+        assert run(server, "SELECT user FROM mysql.global_priv WHERE user = 'a'") == [("a",)]
+        becomes(server, "SHOW GRANTS FOR a", [("GRANT USAGE ON *.* TO `a`",)])
+    run(servers[0], "DROP ROLE a, b", "DROP USER u")
+    assert run(servers[1], granted) == []
+
+
 def test_foreign_servers_are_made_and_dropped_at_once_on_several(servers: list[Server]) -> None:
     """The server keeps its memory of them locked while such a statement runs, so these wait for nothing that reads it again."""
     one, two = servers[:2]
@@ -426,6 +443,17 @@ def test_a_server_that_was_away_and_one_that_comes_later(cluster: Several, serve
     assert run(one, "SELECT * FROM shop.v ORDER BY a") == [(2, 9), (3, 9)]
     end_equal([one, two, three])
     run(three, "DROP USER dora", "DROP DATABASE other")
+
+
+def test_a_database_that_another_server_has_dropped_is_forgotten(servers: list[Server]) -> None:
+    """The server remembers that there is a database; another one's DROP DATABASE must not leave that."""
+    run(servers[0], "CREATE DATABASE goes")
+    becomes(servers[1], "SHOW DATABASES LIKE 'goes'", [("goes",)])
+    run(servers[1], "CREATE PROCEDURE goes.p() SELECT 1")
+    run(servers[0], "DROP DATABASE goes")
+    becomes(servers[1], "SHOW DATABASES LIKE 'goes'", [])
+    assert error_of(servers[1], "CREATE PROCEDURE goes.p() SELECT 1") == NO_SUCH_DATABASE
+    assert run(servers[1], "SELECT * FROM mysql.proc WHERE db = 'goes'") == []
 
 
 def test_a_folder_of_a_database_without_a_row(cluster: Several, servers: list[Server]) -> None:

@@ -23,6 +23,10 @@ EXPLAINED_BY_KILLS = (
     r"was taken over by",
     r"is none of the cluster's any more",
     r"this server is fenced, has left",
+    # Of a fenced server: a client is told, or a connection that is gone.
+    r"This transaction was rolled back and cannot be committed",
+    # A server that ends while the registry is away; the next start does it.
+    r"STRATA: (checkpoint failed|shutdown): http://\S+: Failed to connect",
     r"Got error 122 when reading",  # of a server that may not answer: the statement's error says why
 )
 LINES_MOST = 8
