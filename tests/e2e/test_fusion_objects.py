@@ -512,6 +512,26 @@ def test_a_server_is_killed_in_the_middle(cluster: Several, servers: list[Server
         run(one, *[f"DROP USER {row[0]}" for row in users if str(row[0]).startswith(f"u{life}x")])
 
 
+def test_names_of_triggers_that_a_killed_server_left(cluster: Several, servers: list[Server]) -> None:
+    """CREATE TRIGGER writes its name's file first. Nobody else gets it, and it does not keep the database from being dropped."""
+    one, two = servers[:2]
+    run(one, "CREATE TABLE shop.t (a INT PRIMARY KEY, b INT) ENGINE=STRATA")
+    run(one, "CREATE TRIGGER shop.goes_on BEFORE INSERT ON shop.t FOR EACH ROW SET NEW.b = 7")
+    becomes(two, "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = 'shop'", [(1,)])
+    two.kill()
+    for server in (one, two):
+        (server.datadir / "shop" / f"half_{server.data.name[-1]}.TRN").write_text("TYPE=TRIGGERNAME\ntrigger_table=t\n")
+    cluster.start(two)
+    run(two, "CREATE TRIGGER shop.another BEFORE UPDATE ON shop.t FOR EACH ROW SET NEW.b = 8")
+    end_equal(cluster.servers)
+    assert not (one.datadir / "shop" / f"half_{two.data.name[-1]}.TRN").exists()
+    run(one, "INSERT INTO shop.t VALUES (1, 0)", "UPDATE shop.t SET a = 2")
+    assert run(two, "SELECT a, b FROM shop.t") == [(2, 8)]
+    run(one, "DROP DATABASE shop")
+    for server in (one, two):
+        assert wait_until(lambda server=server: not (server.datadir / "shop").exists(), DEADLINE_S)  # type: ignore[misc]
+
+
 def test_many_change_the_same_at_once(servers: list[Server]) -> None:
     run(servers[0], "CREATE TABLE shop.t (a INT PRIMARY KEY, b INT) ENGINE=STRATA")
     seed = random.randrange(1 << 32)
