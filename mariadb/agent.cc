@@ -57,13 +57,14 @@ class Agent final : public engine::TableUsers {
     if (name.table.empty())
       if (const auto still = stand_still_for_others(name.schema, timeout_us, forget)) return *still;
     // What only statements of ours know the name of has no definition that is shared (AG6: none).
-    if (stopped_ || name.table.empty() || name.internal()) return forget(timeout_us);
+    if (name.table.empty() || name.internal() || !begin_to_give_up()) return forget(timeout_us);
     // Out of memory: nothing was given up, which is tried again.
     Status status = error_lock_wait_timeout();
     (void)guarded([&] {
       status = give_up_table(std::string(table), name, !of_right.empty(), timeout_us, forget);
       return 0;
     });
+    has_given_up();
     return status;
   }
 
@@ -95,6 +96,8 @@ class Agent final : public engine::TableUsers {
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
+    MutexLock lock(mutex_);
+    while (giving_up_ != 0) changed_.wait(lock);
   }
 
  private:
@@ -102,6 +105,21 @@ class Agent final : public engine::TableUsers {
     uint32_t statements = 0;  // waits of one, since its metadata lock is exclusive
     uint32_t giving_up = 0;   // AG3, under way
   };
+
+  // False: AG6.
+  bool begin_to_give_up() {
+    const MutexLock lock(mutex_);
+    if (stopped_) return false;
+    ++giving_up_;
+    return true;
+  }
+  void has_given_up() {
+    {
+      const MutexLock lock(mutex_);
+      --giving_up_;
+    }
+    changed_.notify_all();
+  }
 
   static bool is_alone_with(Bytes key) {
     THD* const thd = current_thd;
@@ -189,6 +207,7 @@ class Agent final : public engine::TableUsers {
   CondVar changed_;
   std::map<std::string, Waiting, std::less<>> waiting_ STRATA_GUARDED_BY(mutex_);
   std::deque<TableName> to_clean_ STRATA_GUARDED_BY(mutex_);
+  uint32_t giving_up_ STRATA_GUARDED_BY(mutex_) = 0;  // tables, for other servers, right now
   std::thread thread_;
 };
 

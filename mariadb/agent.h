@@ -23,8 +23,8 @@
 //   AG5  ALTER, CREATE INDEX, DROP INDEX and OPTIMIZE lock the name before they look at the first
 //        row, under the exclusive metadata lock, and until their change is published or undone
 //        (AlterHold in connection.h): nobody changes rows elsewhere that are being copied.
-//   AG6  Once the plugin stops the server has no definitions of ours; names are given up without
-//        asking it.
+//   AG6  Once the server has ended its connections, or the plugin stops, nobody uses definitions of
+//        ours; names are given up without asking the server, which no thread can be one of soon.
 //   AG7  The right to change rows (engine::right_to_change()) is given up while nobody has a
 //        metadata lock to change any (MDL_SHARED_READ_ONLY is had): readers go on. Who changes rows
 //        later asks for the right first, with its metadata lock (ha_strata::ask_to_change()).

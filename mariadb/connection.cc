@@ -155,6 +155,7 @@ void kill_query(handlerton*, THD* thd, thd_kill_levels) {
   // The caller holds LOCK_thd_data, which keeps the connection alive.
   Connection* const connection = existing_connection(thd);
   if (connection == nullptr) return;
+  connection->kills.fetch_add(1);
   connection->session->interrupt();
   const MutexLock lock(connection->ddl_mutex);
   if (connection->ddl_session != nullptr) connection->ddl_session->interrupt();

@@ -78,6 +78,7 @@ struct Connection {
   bool changes_accounts = false;   // ST7
   uint32_t accounts_read = 0;      // ST7: tables that FLUSH PRIVILEGES is reading
   std::vector<TableName> renamed;  // tables with triggers, published at the statement's end
+  std::atomic<uint64_t> kills{0};  // of statements or of all (H5 in ha_strata.h)
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
   Mutex ddl_mutex{LatchRank::kServer};
   engine::Session* ddl_session STRATA_GUARDED_BY(ddl_mutex) = nullptr;      // of a KillReaches

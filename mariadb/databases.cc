@@ -105,8 +105,14 @@ bool remove_folder(const std::string& schema) {
   remove_definition_files_of(schema);
   remove_dropped_objects(schema);
   // If it stays, so does the folder, and the caller says so.
-  (void)::unlink((folder_of(schema) + std::string(kOptions)).c_str());
-  return ::rmdir(folder_of(schema).c_str()) == 0 || errno == ENOENT;
+  const std::string folder = folder_of(schema);
+  (void)::unlink((folder + std::string(kOptions)).c_str());
+  std::error_code error;
+  if (fs::is_symlink(folder, error)) return false;
+  // The server's own function: it remembers that there was such a database until that has removed
+  // one. What it returns says nothing.
+  (void)rm_dir_w_symlink(folder.c_str(), 0);
+  return ::access(folder.c_str(), F_OK) != 0;
 }
 
 class Databases {

@@ -81,8 +81,17 @@ Status run_ddl_on(const TableName& name, Killable killable,
                          : run_ddl_in_transaction(held.get(), killable, body);
 }
 
+// Of a CREATE that has failed, or was killed, in the middle: what it has made must go all the same.
+bool takes_back_create(THD* thd) {
+  if (thd == nullptr) return false;
+  const int command = thd_sql_command(thd);
+  if (command != SQLCOM_CREATE_TABLE && command != SQLCOM_CREATE_SEQUENCE) return false;
+  return thd->is_error() || (thd->killed != NOT_KILLED && !thd->lex->create_info.or_replace());
+}
+
 Status drop_now(const TableName& name) {
-  const Killable killable = name.internal() ? Killable::kNo : Killable::kYes;
+  const Killable killable =
+      name.internal() || takes_back_create(current_thd) ? Killable::kNo : Killable::kYes;
   return run_ddl_on(name, killable, [&](engine::Session* session) {
     const bool whole_schema =
         current_thd != nullptr && thd_sql_command(current_thd) == SQLCOM_DROP_DB;
@@ -241,6 +250,14 @@ int table_exists(const TableName& name) {
   return HA_ERR_TABLE_EXIST;
 }
 
+// By another server, while the statement waited: the server knows no word for that.
+static int table_is_gone(const TableName& name) {
+  if (kernel->shares_tables() && !name.internal() && !current_thd->is_error())
+    my_error(ER_NO_SUCH_TABLE, MYF(0), plain_name(name.schema).c_str(),
+             plain_name(name.table).c_str());
+  return HA_ERR_NO_SUCH_TABLE;
+}
+
 uint64_t ddl_timeout_us(THD* thd) {
   const uint64_t metadata_us = uint64_t{thd->variables.lock_wait_timeout} * 1'000'000;
   return std::min(lock_wait_timeout_us(thd), metadata_us);
@@ -348,8 +365,9 @@ int drop_table_by_path(THD* thd, const char* path) {
   if (is_sequence_statement_on_table(thd, name)) return HA_ERR_GENERIC;
   Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
   if (connection == nullptr || connection->swap == nullptr) {
-    if (const Status locked = lock_name_of_create(thd, name); !locked.ok())  // CREATE OR REPLACE
-      return ddl_error(locked);
+    const Status locked =  // CREATE OR REPLACE
+        takes_back_create(thd) ? ok_status() : lock_name_of_create(thd, name);
+    if (!locked.ok()) return ddl_error(locked);
     const int error = ddl_error(drop_now(name));
     if (error == HA_ERR_NO_SUCH_TABLE && replaces_table(thd, name)) return 0;
     if (error == HA_ERR_NO_SUCH_TABLE) warn_of_lost_table(thd, path, name);
@@ -392,8 +410,7 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
   if (!ddl_recovery_done.load() || thd == nullptr) return recover_rename(from, to);
   if (!fits_a_file_name(to)) return ENAMETOOLONG;
   Connection* const connection = connection_of(thd);
-  if (const Status locked = lock_names_of_rename(thd, connection); !locked.ok())
-    return ddl_error(locked);
+  if (const Status locked = lock_names_of_rename(thd); !locked.ok()) return ddl_error(locked);
   if (to.is_alter_backup() && connection->swap == nullptr) {
     const StatusOr<bool> copied = has_copy(from);
     if (!copied.ok()) return handler_error(copied.status(), nullptr);
@@ -417,7 +434,7 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     STRATA_RETURN_IF_ERROR(rename_in(session, from, to));
     return note_renamed(connection, session, from, to);
   });
-  if (!status.ok()) rename_has_failed(thd, connection);
+  if (is_not_found(status)) return table_is_gone(from);
   return is_duplicate_key(status) ? table_exists(to) : ddl_error(status);
 }
 

@@ -48,10 +48,11 @@ void warn_if_it_becomes_local(THD* thd, const char* schema, const char* table) {
     warn_of_local_table(thd, schema, table, engine);
 }
 
-// Other engines' tables are this server's own.
+// RNM1, RNM4. Other engines' tables are this server's own.
 Status lock_name_to_be(THD* thd, const TableName& name) {
   if (thd == nullptr || !kernel->shares_tables()) return ok_status();
   const int command = thd_sql_command(thd);
+  if (command == SQLCOM_RENAME_TABLE) return lock_names_of_rename(thd);
   if (command != SQLCOM_CREATE_TABLE && command != SQLCOM_CREATE_SEQUENCE) return ok_status();
   const handlerton* const engine = engine_to_be(thd);
   if (engine != nullptr && engine != strata_hton) return ok_status();

@@ -150,7 +150,7 @@ int ha_strata::open(const char* name, int, uint) {
       set_ha_share_ptr(share_);
     }
     unlock_shared_ha_data();
-    opened_by_ = thd == nullptr ? 0 : thd->query_id;
+    begin_to_watch_for_kills(thd);
     return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
   });
 }
@@ -176,6 +176,7 @@ int ha_strata::discover_check_version() {
 
 // Which lock plain reads of the statement take; writes decide in external_lock().
 THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_type type) {
+  look_for_kills();
   const int command = thd_sql_command(thd);
   if (type == TL_IGNORE || command == SQLCOM_DROP_TABLE) return to;
   locks_.skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
@@ -243,6 +244,8 @@ int ha_strata::fail(const Status& status) const {
                            is_cascade_too_deep(status) || is_cascaded_duplicate(status);
   if (about_a_key && connection_ != nullptr)
     remember_foreign_key_error(ha_thd(), session()->foreign_key_error());
+  if (table_ != nullptr && kernel->shares_tables() && is_server_table(table_->spec()))
+    tell_of_server_table(status);
   return handler_error(status, ha_thd());
 }
 
@@ -486,10 +489,29 @@ int ha_strata::reset() {
   ds_mrr_.dsmrr_close();
   scan_.reset();
   keyread_ = changes_duplicates_ = false;
-  if (const THD* const thd = ha_thd();
-      thd != nullptr && thd->killed != NOT_KILLED && std::exchange(opened_by_, 0) == thd->query_id)
-    table->internal_set_needs_reopen(true);  // H5
+  look_for_kills();
+  if (std::exchange(opened_for_killed_, false)) table->internal_set_needs_reopen(true);  // H5
   return 0;
+}
+
+void ha_strata::begin_to_watch_for_kills(THD* thd) {
+  opened_for_killed_ = false;
+  kills_at_open_.reset();
+  if (thd == nullptr || is_temporary()) return;  // no triggers
+  // Counted first: a KILL marks the connection, then it is counted.
+  kills_at_open_ = connection_->kills.load();
+  opened_for_killed_ = thd->killed != NOT_KILLED;
+}
+
+// The first call after open() that has to do with the table: its triggers have been parsed.
+void ha_strata::look_for_kills() {
+  if (!kills_at_open_.has_value()) return;
+  const THD* const thd = ha_thd();
+  const Connection* const connection = thd == nullptr ? nullptr : existing_connection(ha_thd());
+  if (connection != nullptr &&
+      (thd->killed != NOT_KILLED || connection->kills.load() != *kills_at_open_))
+    opened_for_killed_ = true;
+  kills_at_open_.reset();
 }
 
 void ha_strata::init_table_handle_for_HANDLER() {

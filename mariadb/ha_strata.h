@@ -9,7 +9,8 @@
 //       everything works by offsets.
 //   H4  BLOB pointers handed out stay valid until the handler's next row.
 //   H5  What a statement has opened that was killed meanwhile is not kept for others: the server
-//       parses a table's triggers once it has opened it, and nothing for who is killed.
+//       parses a table's triggers once it has opened it, and nothing for who is killed. It may have
+//       forgotten the KILL before it gives the table back, so these are counted.
 #pragma once
 
 #include "mariadb/error_map.h"
@@ -172,6 +173,8 @@ class ha_strata final : public handler {
   int begin_on_table();  // a statement
   int create_temporary(const TableName& path, TABLE* form, const HA_CREATE_INFO& info);
   int bind(THD* thd);
+  void begin_to_watch_for_kills(THD* thd);  // H5
+  void look_for_kills();                    // H5
   int keep_others_away(THD* thd);
   int lock_name_to_alter(THD* thd);
   int lock_for_all(THD* thd);
@@ -232,9 +235,10 @@ class ha_strata final : public handler {
   Connection* connection_ = nullptr;
   Scan scan_;
   DsMrr_impl ds_mrr_;
-  query_id_t opened_by_ = 0;     // the statement that has (H5)
-  bool locked_for_all_ = false;  // by LOCK TABLES (LKT4 in table_locks.h)
-  bool reads_accounts_ = false;  // FLUSH PRIVILEGES (ST7 in server_tables.h)
+  std::optional<uint64_t> kills_at_open_;  // H5: until it is known whether there were more
+  bool opened_for_killed_ = false;         // H5
+  bool locked_for_all_ = false;            // by LOCK TABLES (LKT4 in table_locks.h)
+  bool reads_accounts_ = false;            // FLUSH PRIVILEGES (ST7 in server_tables.h)
   // From store_lock() and external_lock() to the end of the statement.
   Locks locks_;
   bool keyread_ = false;

@@ -505,6 +505,8 @@ void ObjectFiles::remove_dropped(const std::string& schema) {
     base_.erase(key);
     base_is_saved_ = false;
   }
+  // If one stays, so does the folder, and the caller says so.
+  remove_names_without_triggers(schema).IgnoreError();
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -106,6 +108,14 @@ bool is_trigger_of(const std::string& file, const std::string& plain_table) {
          plain_table;
 }
 
+// Whether the file with the texts of a table's triggers has one of that name. A server that is
+// killed in CREATE TRIGGER may leave the name's file alone. Names that need quotes are believed.
+bool has_text_of(const std::string& texts, const std::string& plain_trigger) {
+  const auto simple = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  return !std::all_of(plain_trigger.begin(), plain_trigger.end(), simple) ||
+         texts.find(plain_trigger) != std::string::npos;
+}
+
 using Files = std::vector<std::pair<std::string, std::string>>;  // name, contents
 
 std::string encode_files(const Files& files) {
@@ -139,12 +149,13 @@ StatusOr<std::string> read_triggers(const TableName& table) {
   Files files;
   STRATA_ASSIGN_OR_RETURN(std::string all, read_file(folder + table.table + ".TRG"));
   if (all.empty()) return std::string();
-  files.emplace_back(table.table + ".TRG", std::move(all));
+  files.emplace_back(table.table + ".TRG", all);
   const std::string plain = plain_name(table.table);
   STRATA_ASSIGN_OR_RETURN(const std::set<std::string> names, list_files(table.schema, ".TRN"));
   for (const std::string& name : names) {
     STRATA_ASSIGN_OR_RETURN(std::string one, read_file(folder + name + ".TRN"));
-    if (is_trigger_of(one, plain)) files.emplace_back(name + ".TRN", std::move(one));
+    if (is_trigger_of(one, plain) && has_text_of(all, plain_name(name)))
+      files.emplace_back(name + ".TRN", std::move(one));
   }
   return encode_files(files);
 }
@@ -221,6 +232,20 @@ StatusOr<std::string> read_object(const std::string& key) {
 Status list_triggers(const std::string& schema, std::set<std::string>* keys) {
   STRATA_ASSIGN_OR_RETURN(const std::set<std::string> names, list_files(schema, ".TRG"));
   for (const std::string& name : names) keys->insert(triggers_key({schema, name}));
+  return ok_status();
+}
+
+Status remove_names_without_triggers(const std::string& schema) {
+  STRATA_ASSIGN_OR_RETURN(const std::set<std::string> tables, list_files(schema, ".TRG"));
+  STRATA_ASSIGN_OR_RETURN(const std::set<std::string> names, list_files(schema, ".TRN"));
+  for (const std::string& name : names) {
+    const std::string path = folder_of(schema) + name + ".TRN";
+    STRATA_ASSIGN_OR_RETURN(const std::string one, read_file(path));
+    const bool used = std::any_of(tables.begin(), tables.end(), [&](const std::string& table) {
+      return is_trigger_of(one, plain_name(table));
+    });
+    if (!used) STRATA_RETURN_IF_ERROR(remove_file(path));
+  }
   return ok_status();
 }
 

@@ -30,6 +30,9 @@ StatusOr<std::string> read_object(const std::string& key);
 // Adds the keys of all there are; triggers of other engines' tables, too.
 Status list_objects(std::set<std::string>* keys);
 Status list_triggers(const std::string& schema, std::set<std::string>* keys);
+// Names of triggers of tables that have none, as a server leaves them that is killed in CREATE
+// TRIGGER: the folder of a database that is dropped would stay for them.
+Status remove_names_without_triggers(const std::string& schema);
 // Makes the files what `now` says, whole files at a time; `before` is what read_object() has said.
 // kNotFound: the database has no folder here. kAlreadyExists: there is something else of that name.
 Status write_object(const std::string& key, const std::string& before, const std::string& now);

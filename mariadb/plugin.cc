@@ -101,12 +101,16 @@ handler* create_handler(handlerton* hton, TABLE_SHARE* share, MEM_ROOT* memory) 
   return new (memory) ha_strata(hton, share);
 }
 
-// The server has all its own parts still.
+// The server has all its own parts still, and no connection any more. Soon no thread of ours can be
+// one of its own (server_thread.h).
 void before_shutdown() {
   // What is thrown is logged; stop() does the rest.
   (void)guarded([] {
     stop_freezing();
     stop_server_tables();
+    stop_object_files();
+    stop_databases();
+    stop_agent();
     return 0;
   });
   pre_shutdown();

@@ -310,4 +310,10 @@ void server_tables_rolled_back(uint32_t kinds) {
   if (kinds != 0) tables.rolled_back(kinds);
 }
 
+void tell_of_server_table(const Status& status) {
+  if (status.ok() || current_thd == nullptr || current_thd->is_error()) return;
+  if (is_duplicate_key(status) || is_not_found(status)) return;  // the server asks for these
+  tell_client(status);
+}
+
 }  // namespace strata::glue

@@ -22,6 +22,10 @@
 //        transaction of this server that changes them is under way: it would put what was there
 //        before over what the statement has made of the server's memory. Readers wait for the end
 //        of such a transaction, and it waits, before it changes anything, for the end of a reader.
+//   ST8  The server passes over errors of its scans of these tables, as if there were a hole, and
+//        what such a statement has changed so far would be committed. So whatever keeps a read from
+//        going on (KILL, a wait that was too long, a node that is away) is reported at once: the
+//        statement fails, and is rolled back.
 #pragma once
 
 #include "mariadb/connection.h"
@@ -40,6 +44,8 @@ bool is_server_table(const engine::TableSpec& table);
 // server_table_was_read(). 0 or an error of handlers, reported.
 int read_server_table_again(Connection* connection, const engine::TableSpec& table, bool* begun);
 void server_table_was_read(Connection* connection);
+// ST8. A call of the handler of such a table has failed.
+void tell_of_server_table(const Status& status);
 // ST7. The connection's transaction has ended, whatever its outcome.
 void server_tables_changed(Connection* connection);
 // ST4. `kinds`: Connection::server_tables.

@@ -9,15 +9,7 @@
 namespace strata::glue {
 namespace {
 
-// One table is two entries of the list: as it is and as it will be. A name may come again, as in
-// RENAME TABLE a TO b, b TO a.
-bool is_of_several_tables(THD* thd) {
-  const TABLE_LIST* const first = thd->lex->query_tables;
-  const TABLE_LIST* const second = first == nullptr ? nullptr : first->next_global;
-  return second != nullptr && second->next_global != nullptr;
-}
-
-// By table_key().
+// By table_key(). A name may come again, as in RENAME TABLE a TO b, b TO a.
 std::map<std::string, TableName> names_of(THD* thd) {
   std::map<std::string, TableName> names;
   for (const TABLE_LIST* table = thd->lex->query_tables; table != nullptr;
@@ -75,17 +67,13 @@ bool is_about_to_make(THD* thd, const TableName& name) {
 
 }  // namespace
 
-Status lock_names_of_rename(THD* thd, Connection* connection) {
-  if (!kernel->shares_tables() || thd_sql_command(thd) != SQLCOM_RENAME_TABLE) return ok_status();
+Status lock_names_of_rename(THD* thd) {
+  if (!kernel->shares_tables() || thd == nullptr) return ok_status();
+  if (thd_sql_command(thd) != SQLCOM_RENAME_TABLE) return ok_status();
+  Connection* const connection = connection_of(thd);
   if (connection->names != nullptr) return ok_status();
   if (connection->names_refused == thd->query_id) return error_not_found();  // RNM3
-  if (!is_of_several_tables(thd)) return ok_status();
   return keep_names(thd, connection, names_of(thd));
-}
-
-void rename_has_failed(THD* thd, Connection* connection) {
-  if (thd_sql_command(thd) == SQLCOM_RENAME_TABLE && !is_of_several_tables(thd))
-    connection->names_refused = thd->query_id;
 }
 
 Status lock_name_of_create(THD* thd, const TableName& name) {

@@ -568,7 +568,8 @@ bool Kernel::shares_tables() const noexcept { return impl_->shares_tables(); }
 bool Kernel::table_exists(Bytes schema, Bytes name) {
   if (impl_->seams.schema != nullptr) {
     Cts changed_at;
-    return impl_->dictionary->read_table(schema, name, &changed_at).ok();
+    // What another node is changing just now, or cannot be read, is not gone.
+    return !is_not_found(impl_->dictionary->read_table(schema, name, &changed_at).status());
   }
   const MutexLock lock(impl_->tables_mutex);
   return impl_->tables.find(table_key(schema, name)) != impl_->tables.end();

@@ -75,8 +75,8 @@ class LockAuthority {
   // L16. A deadlock in which a transaction of this node waits is told by `call`, with no mutex
   // held; `add_owners` comes before, while those who wait still do. Null: not any more; blocks
   // until neither runs. An authority may tell nobody.
-  virtual void on_deadlock(std::function<void(DeadlockReport* report)> /*add_owners*/,
-                           std::function<void(const DeadlockReport& report)> /*call*/) {}
+  virtual void on_deadlock(std::function<void(DeadlockReport* report)> add_owners,
+                           std::function<void(const DeadlockReport& report)> call) = 0;
   // For people: one line per waiter of any node, at most `limit`. May call other nodes.
   [[nodiscard]] virtual std::string describe(size_t limit) const = 0;
 };

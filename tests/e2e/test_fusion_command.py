@@ -1,6 +1,6 @@
 """Several servers that write the same tables, from the command line: started, added, killed, removed, stopped, started again.
 
-Tables are made while there is one server. No test kills the memory node: this version does not start again without it.
+Tables are made while there is one server. The memory node is killed, too: what only it had is redone from the servers' logs.
 """
 
 import json

@@ -20,6 +20,8 @@ from strata_cli.server import Server
 from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "fusion-ddl"
+SECONDS_OF_RENAMES, SECONDS_OF_KILLS = 5.0, 8.0
+INTERRUPTED, NO_SUCH_SEQUENCE = 1317, 4091
 DEADLOCK, DEFINITION_CHANGED = 1213, 1412
 NO_SUCH_TABLE, UNKNOWN_DATABASE, TABLE_EXISTS = 1146, 1049, 1050
 
@@ -464,6 +466,65 @@ def test_a_rename_of_several_tables_that_fails_changes_nothing(cluster: Several,
     # Nothing stays locked.
     two.run("DROP TABLE t", "ALTER TABLE u ADD COLUMN b INT", "RENAME TABLE u TO u_old, v TO u")
     assert one.run("SELECT * FROM u") == [(1,)]
+
+
+def test_a_rename_meets_what_another_server_does_to_the_table(clients: Connect) -> None:
+    """What the server is told of the table before the rename stays so: it is there while it is changed, or it is not there."""
+    one, two = clients(0), clients(1)
+    one.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=STRATA")
+    until = time.monotonic() + SECONDS_OF_RENAMES
+    failed: list[tuple[str, str]] = []
+    done: list[str] = []
+
+    def use(client: Client, may: tuple[int, ...], *statements: str) -> None:
+        while time.monotonic() < until:
+            for statement in statements:
+                try:
+                    client.run(statement)
+                    done.append(statement)
+                except pymysql.MySQLError as error:
+                    if error.args[0] not in (*may, DEADLOCK, DEFINITION_CHANGED):
+                        failed.append((statement, str(error)))
+
+    work: list[tuple[Client, tuple[int, ...], tuple[str, ...]]] = [
+        (one, (), ("ALTER TABLE t FORCE", "ALTER TABLE t FORCE, ALGORITHM=COPY")),
+        (two, (), ("RENAME TABLE t TO aside, aside TO t",)),
+        (clients(0), (), ("CREATE TABLE IF NOT EXISTS u (a INT PRIMARY KEY) ENGINE=STRATA", "DROP TABLE IF EXISTS u")),
+        (clients(1), (TABLE_EXISTS,), ("RENAME TABLE IF EXISTS u TO v", "RENAME TABLE IF EXISTS v TO u")),
+        (clients(1), (TABLE_EXISTS, NO_SUCH_TABLE), ("ALTER TABLE u RENAME TO v", "ALTER TABLE v RENAME TO u")),
+    ]
+    workers = [threading.Thread(target=use, args=(client, may, *statements), daemon=True) for client, may, statements in work]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(DEADLINE_S)
+    print(f"{len(done)} statements")
+    assert failed == [] and len(done) > 20
+    assert two.run("SELECT * FROM t") == []
+
+
+def test_a_killed_create_leaves_nothing(clients: Connect) -> None:
+    """The server drops what it has made when the statement is killed in the middle: a sequence without its row is of no use."""
+    one, two, killer = clients(0), clients(1), clients(0)
+    number = int(one.run("SELECT CONNECTION_ID()")[0][0])
+    until = time.monotonic() + SECONDS_OF_KILLS
+    rng = random.Random(number)
+    killed = 0
+    while time.monotonic() < until:
+        work = Behind(one, rng.choice(("CREATE OR REPLACE SEQUENCE q", "CREATE SEQUENCE q")))
+        time.sleep(rng.uniform(0, 0.03))
+        killer.run(f"KILL QUERY {number}")
+        work.join(DEADLINE_S)
+        killed += work.error == INTERRUPTED
+        assert work.error in (0, INTERRUPTED, TABLE_EXISTS)
+        asked = Behind(two, "SELECT NEXT VALUE FOR q")
+        asked.join(DEADLINE_S)
+        assert asked.error in (0, NO_SUCH_TABLE, NO_SUCH_SEQUENCE)
+        if rng.random() < 0.5:
+            two.run("DROP SEQUENCE IF EXISTS q")
+    print(f"{killed} were killed")
+    assert killed > 0
+    two.run("DROP SEQUENCE IF EXISTS q")
 
 
 def test_ddl_on_both_servers_at_once(clients: Connect) -> None:

@@ -20,7 +20,7 @@ from strata_cli.server import Server
 from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "fusion-objects"
-ACCESS_DENIED, NO_SUCH_TABLE, NO_SUCH_ROUTINE = 1045, 1146, 1305
+ACCESS_DENIED, NO_SUCH_DATABASE, NO_SUCH_TABLE, LOCK_WAIT_TIMEOUT, NO_SUCH_ROUTINE = 1045, 1049, 1146, 1205, 1305
 # What another one has made or dropped meanwhile: of tables and views, routines, triggers, users; a definition has changed.
 THERE_OR_NOT = {1050, 1133, 1304, 1305, 1359, 1360, 1396, 1412, 4092}
 Rows = list[tuple[Any, ...]]
@@ -325,6 +325,23 @@ def test_accounts_change_on_all_while_all_read_them_again(servers: list[Server])
     assert not failed
 
 
+def test_a_statement_for_accounts_that_cannot_read_on_changes_nothing(servers: list[Server]) -> None:
+    """The server passes over errors of its scans: a DROP ROLE that waits in vain for a row must not leave it and drop a role."""
+    run(servers[0], "CREATE ROLE a, b", "GRANT a TO b", "CREATE USER u", "GRANT a TO u")
+    granted = "SELECT user, role, admin_option FROM mysql.roles_mapping WHERE role = 'a' ORDER BY 1"
+    before = run(servers[0], granted)
+    with closing(servers[0].connect(autocommit=True)) as reader, reader.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT * FROM mysql.roles_mapping WHERE role = 'a' LOCK IN SHARE MODE")
+        assert error_of(servers[0], "SET strata_lock_wait_timeout = 1", "DROP ROLE a") == LOCK_WAIT_TIMEOUT
+    for server in servers:
+        assert run(server, granted) == before
+        assert run(server, "SELECT user FROM mysql.global_priv WHERE user = 'a'") == [("a",)]
+        becomes(server, "SHOW GRANTS FOR a", [("GRANT USAGE ON *.* TO `a`",)])
+    run(servers[0], "DROP ROLE a, b", "DROP USER u")
+    assert run(servers[1], granted) == []
+
+
 def test_foreign_servers_are_made_and_dropped_at_once_on_several(servers: list[Server]) -> None:
     """The server keeps its memory of them locked while such a statement runs, so these wait for nothing that reads it again."""
     one, two = servers[:2]
@@ -428,6 +445,17 @@ def test_a_server_that_was_away_and_one_that_comes_later(cluster: Several, serve
     run(three, "DROP USER dora", "DROP DATABASE other")
 
 
+def test_a_database_that_another_server_has_dropped_is_forgotten(servers: list[Server]) -> None:
+    """The server remembers that there is a database; another one's DROP DATABASE must not leave that."""
+    run(servers[0], "CREATE DATABASE goes")
+    becomes(servers[1], "SHOW DATABASES LIKE 'goes'", [("goes",)])
+    run(servers[1], "CREATE PROCEDURE goes.p() SELECT 1")
+    run(servers[0], "DROP DATABASE goes")
+    becomes(servers[1], "SHOW DATABASES LIKE 'goes'", [])
+    assert error_of(servers[1], "CREATE PROCEDURE goes.p() SELECT 1") == NO_SUCH_DATABASE
+    assert run(servers[1], "SELECT * FROM mysql.proc WHERE db = 'goes'") == []
+
+
 def test_a_folder_of_a_database_without_a_row(cluster: Several, servers: list[Server]) -> None:
     """Its server was killed in the middle of CREATE DATABASE: it starts, and the database is there for all."""
     one, two = servers[:2]
@@ -482,6 +510,26 @@ def test_a_server_is_killed_in_the_middle(cluster: Several, servers: list[Server
             name = statement.split()[2].removeprefix("shop.").removesuffix("()")
             assert name in names, statement
         run(one, *[f"DROP USER {row[0]}" for row in users if str(row[0]).startswith(f"u{life}x")])
+
+
+def test_names_of_triggers_that_a_killed_server_left(cluster: Several, servers: list[Server]) -> None:
+    """CREATE TRIGGER writes its name's file first. Nobody else gets it, and it does not keep the database from being dropped."""
+    one, two = servers[:2]
+    run(one, "CREATE TABLE shop.t (a INT PRIMARY KEY, b INT) ENGINE=STRATA")
+    run(one, "CREATE TRIGGER shop.goes_on BEFORE INSERT ON shop.t FOR EACH ROW SET NEW.b = 7")
+    becomes(two, "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = 'shop'", [(1,)])
+    two.kill()
+    for server in (one, two):
+        (server.datadir / "shop" / f"half_{server.data.name[-1]}.TRN").write_text("TYPE=TRIGGERNAME\ntrigger_table=t\n")
+    cluster.start(two)
+    run(two, "CREATE TRIGGER shop.another BEFORE UPDATE ON shop.t FOR EACH ROW SET NEW.b = 8")
+    end_equal(cluster.servers)
+    assert not (one.datadir / "shop" / f"half_{two.data.name[-1]}.TRN").exists()
+    run(one, "INSERT INTO shop.t VALUES (1, 0)", "UPDATE shop.t SET a = 2")
+    assert run(two, "SELECT a, b FROM shop.t") == [(2, 8)]
+    run(one, "DROP DATABASE shop")
+    for server in (one, two):
+        assert wait_until(lambda server=server: not (server.datadir / "shop").exists(), DEADLINE_S)  # type: ignore[misc]
 
 
 def test_many_change_the_same_at_once(servers: list[Server]) -> None:

@@ -224,6 +224,8 @@ class LogQuorumSim {
   // never be.
   bool change_without(NodeNumber node, size_t view, Epoch holder);
   void note_recovered(Epoch epoch, const quorum::Tenure& tenure);
+  // A recovery of a higher one has finished.
+  [[nodiscard]] bool is_over(Epoch epoch) const { return epoch < last_recovered_; }
   void note_acknowledged(Epoch epoch, Lsn from, Bytes bytes);
 
   struct Counts {

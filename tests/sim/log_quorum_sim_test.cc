@@ -64,7 +64,7 @@ LogQuorumConfig shrinking_config_of(uint64_t seed) {
 // Replicas forget epochs all the time (LG13), and some are away while they do.
 LogQuorumConfig forgetful_config_of(uint64_t seed) {
   LogQuorumConfig config = seed % 2 == 0 ? config_of(seed) : changing_config_of(seed);
-  config.history_entries_max = 4;
+  config.history_entries_max = 6;
   config.cuts = seed % 3 == 0;
   config.faults_until_us = 1'000'000;
   return config;

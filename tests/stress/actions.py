@@ -23,6 +23,8 @@ DUMP_TIMEOUT_S = 120.0
 DUMP_ERRORS = ANY | {1146, 1305, 1356, 1360, 1539, 2013, 4091, 1049, 1051, 1054}
 NO_SUCH_THREAD, NO_SUCH_XID, WRONG_STATE, OUTSIDE, ROLLED_BACK = 1094, 1397, 1399, 1400, 1402
 XA_ERRORS = ANY | {NO_SUCH_XID, WRONG_STATE, OUTSIDE, ROLLED_BACK}
+# Of several tables with triggers: what is renamed back has none that can be read, in InnoDB as well (docs/manual/limits.md).
+SPOILED_BY_KILL = "RENAME TABLE s.t"
 LEFT = "left"  # how the names of transactions begin that anybody may decide
 Action = Callable[[Shared, Session, random.Random], bool]
 
@@ -51,8 +53,12 @@ def kill_connection(shared: Shared, session: Session, rng: random.Random) -> boo
 
 
 def _another(shared: Shared, session: Session, rng: random.Random) -> Session | None:
-    """Of the same server: numbers of connections are each server's own."""
-    others = [other for other in shared.live() if other.server is session.server and other is not session]
+    """Of the same server: numbers of connections are each server's own. Not one that MariaDB lets spoil a table's triggers."""
+    others = [
+        other
+        for other in shared.live()
+        if other.server is session.server and other is not session and not other.statement.startswith(SPOILED_BY_KILL)
+    ]
     return rng.choice(others) if others else None
 
 

@@ -5,6 +5,7 @@ A line is a kind: statements with " ;; " between them go one after the other on 
 may come always, and nothing else may. {k} and {j} are numbers of tables, {m} one of few rows, {n} any number, {q} a number nobody else
 has, {file} a file with rows. 1062 of a row whose number the server chooses: somebody else has given that number to a row of their own in
 the same moment. 1105 of who reads all routines: the server has no other word for one that is killed meanwhile.
+4025 of rows for n{k}: a CHECK that another client has added. 4085 of RESTART 0: sequences begin with 1.
 """
 
 import random
@@ -129,7 +130,7 @@ DELETE s.t{k} FROM s.t{k} JOIN s.t{j} y USING (a) WHERE a = {m}
 DELETE FROM s.t{k} WHERE a > 200 ORDER BY a LIMIT 50
 LOAD DATA INFILE '{file}' IGNORE INTO TABLE s.t{k} FIELDS TERMINATED BY ',' (a, b, c)
 LOAD DATA INFILE '{file}' REPLACE INTO TABLE s.t{k} FIELDS TERMINATED BY ',' (a, b, c)
-LOAD DATA INFILE '{file}' INTO TABLE s.n{k} FIELDS TERMINATED BY ',' (a, b, c) -- 1146 1062 1054 1452
+LOAD DATA INFILE '{file}' INTO TABLE s.n{k} FIELDS TERMINATED BY ',' (a, b, c) -- 1146 1062 1054 1452 4025
 SELECT a, b FROM s.t{k} INTO OUTFILE '{file}.{q}'
 INSERT INTO s.child (t) VALUES ({m}) -- 1452
 UPDATE s.child SET t = {m} WHERE t = {n} % 40 -- 1452
@@ -193,8 +194,8 @@ CREATE OR REPLACE TABLE s.n{k} (a INT PRIMARY KEY, b INT, c VARCHAR(100), FOREIG
 DROP TABLE IF EXISTS s.n{k}
 DROP TABLE s.n{k} -- 1051
 DROP TABLE IF EXISTS s.n0, s.n1, s.n2
-INSERT INTO s.n{k} (b) VALUES ({m}) -- 1146 1054 1062 1364 1452
-INSERT INTO s.n{k} (a, b) VALUES ({m}, {n}) ON DUPLICATE KEY UPDATE b = {m} -- 1146 1054 1062 1452
+INSERT INTO s.n{k} (b) VALUES ({m}) -- 1146 1054 1062 1364 1452 4025
+INSERT INTO s.n{k} (a, b) VALUES ({m}, {n}) ON DUPLICATE KEY UPDATE b = {m} -- 1146 1054 1062 1452 4025
 SELECT COUNT(*) FROM s.n{k} -- 1146
 DELETE FROM s.n{k} ORDER BY a LIMIT 1 -- 1146
 TRUNCATE TABLE s.n{k} -- 1146 4137
@@ -225,7 +226,7 @@ ALTER TABLE s.n{k} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin -- 1146 
 ALTER TABLE s.n{k} ORDER BY b -- 1146 1054 4119
 SHOW CREATE TABLE s.n{k} -- 1146
 DESCRIBE s.n{k} -- 1146
-LOCK TABLES s.n{k} WRITE ;; INSERT INTO s.n{k} (b) VALUES ({m}) ;; UNLOCK TABLES -- 1146 1054 1062 1364 1452
+LOCK TABLES s.n{k} WRITE ;; INSERT INTO s.n{k} (b) VALUES ({m}) ;; UNLOCK TABLES -- 1146 1054 1062 1364 1452 4025
 LOCK TABLES s.n{k} WRITE ;; ALTER TABLE s.n{k} ADD COLUMN l{j} INT ;; TRUNCATE TABLE s.n{k} ;; UNLOCK TABLES -- 1146 1060 4119 4137
 LOCK TABLES s.n{k} WRITE ;; DROP TABLE s.n{k} ;; UNLOCK TABLES -- 1146
 CREATE TABLE s.once{q} (a INT PRIMARY KEY, b BLOB) ENGINE=STRATA ;; INSERT INTO s.once{q} VALUES (1, REPEAT('b', {n})) ;; ALTER TABLE s.once{q} ADD c INT ;; DROP TABLE s.once{q}
@@ -308,7 +309,7 @@ SELECT NEXT VALUE FOR s.q{k} -- 4091 1146 4084 1032
 SELECT LASTVAL(s.q{k}) -- 4091 1146 1032
 SELECT SETVAL(s.q{k}, {n}) -- 4091 1146 1032
 INSERT INTO s.log (t, a) SELECT {k}, NEXT VALUE FOR s.q{k} -- 4091 1146 4084 1032
-ALTER SEQUENCE s.q{k} RESTART {n} -- 4091 1146 1032
+ALTER SEQUENCE s.q{k} RESTART {n} -- 4091 1146 1032 4085
 ALTER SEQUENCE IF EXISTS s.q{k} INCREMENT BY {m} CYCLE -- 1032
 RENAME TABLE s.q{k} TO s.q{j} -- 1050 1146
 DROP SEQUENCE IF EXISTS s.q{k}

@@ -90,6 +90,7 @@ NAMES = {
     4025: "a CHECK that does not hold",
     4031: "a role that is not granted",
     4084: "the sequence has run out",
+    4085: "out of the sequence's range",
     4089: "not a sequence",
     4091: "no such sequence",
     4092: "no such view",

@@ -23,6 +23,12 @@ EXPLAINED_BY_KILLS = (
     r"was taken over by",
     r"is none of the cluster's any more",
     r"this server is fenced, has left",
+    # Of a fenced server: a client is told, or a connection that is gone.
+    r"This transaction was rolled back and cannot be committed",
+    # Of a server that stood still, or while the memory node is away.
+    r"STRATA: cannot write page .*has no lease from the memory node at the moment\..* retrying",
+    # A server that ends while the registry is away; the next start does it.
+    r"STRATA: (checkpoint failed|shutdown): http://\S+: Failed to connect",
     r"Got error 122 when reading",  # of a server that may not answer: the statement's error says why
 )
 LINES_MOST = 8

@@ -77,6 +77,8 @@ class SharedLocks : public LockAuthority {
       table_.holder_ended(holder);  // who waits for it looks again, and may find its mark
     }
   }
+  void on_deadlock(std::function<void(DeadlockReport* report)>,
+                   std::function<void(const DeadlockReport& report)>) override {}  // nobody is told
   [[nodiscard]] std::string describe(size_t limit) const override { return table_.describe(limit); }
 
  private:

@@ -40,7 +40,7 @@ void LogKeeper::stop() {
 void LogKeeper::work() {
   name_this_thread("log-keeper");
   const InterruptScope scope(&interrupt_);
-  // Whatever fails is the registry's or the storage nodes', which say so themselves.
+  // Of a log it was said (LKP4); a registry that does not answer, others say.
   while (!stopping_.wait_for_us(options_.look_us)) look().IgnoreError();
 }
 
@@ -52,23 +52,37 @@ Status LogKeeper::look() {
   for (const cluster::KnownPlace& one : places) {
     if (stopping_.raised()) return error_interrupted();
     const NodeId number = one.place.number;
-    Pause& pause = pauses_[number.value];
-    if (there.contains(number.value) || monotonic_us() < pause.until_us) continue;
+    if (there.contains(number.value) || monotonic_us() < failed_[number.value].until_us) continue;
     STRATA_ASSIGN_OR_RETURN(
         const bool settled,
         cluster::Places(parts_.registry, parts_.keys).is_settled(one.place, deadline()));
     if (!settled || !lacks(cluster::log_stream_of(number))) continue;
     const Status completed = complete(one);
     if (completed.ok()) {
-      pause = {};
+      failed_.erase(number.value);
       ++completed_;
       continue;
     }
-    pause.us = std::min(std::max(2 * pause.us, options_.look_us), options_.pause_us_max);
-    pause.until_us = monotonic_us() + pause.us;
+    note_failure(number, completed);
     failed = completed;
   }
   return failed;
+}
+
+// LKP3, LKP4
+void LogKeeper::note_failure(NodeId server, const Status& why) {
+  Failed& failed = failed_[server.value];
+  failed.pause_us =
+      std::min(std::max(2 * failed.pause_us, options_.look_us), options_.pause_us_max);
+  failed.until_us = monotonic_us() + failed.pause_us;
+  std::string text(why.message());
+  if (is_interrupted(why) || failed.said == text) return;
+  failed.said = std::move(text);
+  diag(Severity::kWarning,
+       "fusion: a storage node lacks a part of the log of server %u, which is not there any more, "
+       "and could not be given it: %s. Pages with changes of that server cannot be made by that "
+       "node until it has it; it is tried again",
+       unsigned{server.value}, failed.said.c_str());
 }
 
 // --- who lacks something ---

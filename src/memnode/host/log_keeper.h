@@ -10,6 +10,7 @@
 //         answers, and which copies what it lacks from the others (quorum/README.md).
 //   LKP3  Nodes are asked first how far they know each log; one that all who answer know is left
 //         alone. One that could not be completed is tried again after pauses that grow.
+//   LKP4  Why a log could not be completed is said once, and again when it is for another reason.
 #pragma once
 
 #include <atomic>
@@ -54,13 +55,15 @@ class LogKeeper {
   [[nodiscard]] uint64_t completed() const noexcept { return completed_.load(); }
 
  private:
-  struct Pause {
-    uint64_t us = 0;
+  struct Failed {
+    std::string said;  // LKP4
+    uint64_t pause_us = 0;
     uint64_t until_us = 0;
   };
   void work();
   bool lacks(StreamId stream);
   StatusOr<Lsn> end_at(size_t node, StreamId stream);
+  void note_failure(NodeId server, const Status& why);
   Status complete(const cluster::KnownPlace& place);
   Status complete_log(const cluster::EpochGrant& grant);
   [[nodiscard]] uint64_t deadline() const {
@@ -74,7 +77,7 @@ class LogKeeper {
   // The thread's.
   std::vector<std::string> keys_;  // of the nodes that channels_ go to
   std::vector<std::unique_ptr<transport::BlockingChannel>> channels_;
-  std::map<uint8_t, Pause> pauses_;  // by place
+  std::map<uint8_t, Failed> failed_;  // by place
   StopFlag stopping_;
   WaitInterrupt interrupt_;
   std::thread thread_;

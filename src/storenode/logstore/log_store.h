@@ -31,7 +31,8 @@
 //         is forgotten, never the bytes; so the log goes on however many writers come and go. A log
 //         that has no epoch in common with the chosen one agrees with it up to what it knows to be
 //         quorum-durable. Bytes of an epoch that is not known any more count as of epoch 1, the
-//         lowest there is, where logs are compared (README).
+//         lowest there is, where logs are compared (README). At least three epochs are remembered,
+//         so at least two that wrote bytes (docs/adr/2026-11-25-forgotten-epochs.md).
 #pragma once
 
 #include <atomic>
@@ -57,7 +58,7 @@ struct LogStoreOptions {
   uint64_t pending_bytes_max = 64u << 20;  // queued and not yet durable; beyond: busy
   uint32_t spare_segments_max = 4;         // files kept for reuse
   uint64_t recent_bytes_max = 0;           // of each stream's end, in memory for appliers (LG7)
-  // LG13; fewer only in tests, 4 at least.
+  // LG13; fewer only in tests, 6 at least.
   uint32_t history_entries_max = 1000;
   uint64_t gather_us = 0;               // LG11; 0: never
   uint64_t (*now_us)() = monotonic_us;  // only for counters

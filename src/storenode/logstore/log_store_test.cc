@@ -321,6 +321,22 @@ TEST_F(LogStoreTest, AReplicaWithoutACommonEpochThatKnowsOfNothingBeginsAnew) {
   EXPECT_EQ(store->begin(kStream, t).status.code(), StatusCode::kDataLoss);
 }
 
+// LG13: nothing is left of its log but an epoch that the others do not have. Were it filled from
+// their base on, its vote would say that it ends there, and it had more.
+TEST_F(LogStoreTest, ALogThatWasCutOffToItsEndGoesOnThere) {
+  start();
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(100), Lsn{100}).status.ok());
+  ASSERT_TRUE(store->truncate_prefix(kStream, Lsn{100}).status.ok());
+  ASSERT_TRUE(store->begin(kStream, tenure(2, 100, history({{1, 0}}))).status.ok());
+  EXPECT_EQ(store->store().status(kStream)->history, history({{2, 100}}));
+  const ChangeReply begun = store->begin(kStream, tenure(3, 130, history({{1, 0}})));
+  EXPECT_EQ(begun.status.code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(begun.next, Lsn{100}) << "it lacks what is behind that";
+  EXPECT_TRUE(store->begin(kStream, tenure(4, 100, history({{1, 0}}))).status.ok());
+  EXPECT_EQ(store->state(kStream).start, Lsn{100});
+  EXPECT_EQ(store->state(kStream).end, Lsn{100});
+}
+
 // CU3: what is between was cut off on all the others.
 TEST_F(LogStoreTest, ALogMayBeginBehindItsEpochsStart) {
   Tenure t = tenure(4, 1000, history({{1, 0}, {3, 400}}), 700);

@@ -173,7 +173,6 @@ quorum::SealReply Stream::seal(const quorum::SealRequest& request) {
 // LG13: early epochs were forgotten, so that none is common. Up to where this log holds the same as
 // the chosen one, if that can be known all the same.
 StatusOr<std::optional<Lsn>> Stream::agreed_without_epoch(const quorum::LogShape& chosen) const {
-  if (durable_end_ == control_.start) return std::optional<Lsn>();
   // A log that is being filled may end before the first entry it has adopted. Then it is a part of
   // the log that has the entry.
   if (!control_.history.empty() && control_.history.front().start > durable_end_) {
@@ -183,9 +182,11 @@ StatusOr<std::optional<Lsn>> Stream::agreed_without_epoch(const quorum::LogShape
                            chosen));
     if (agreed.has_value()) return std::optional<Lsn>(std::min(*agreed, durable_end_));
   }
-  // What was acknowledged is in every log that a recovery chooses.
+  // What was acknowledged is in every log that a recovery chooses, what is cut off here included: a
+  // log of which nothing is left goes on where it was, rather than from the chosen one's base. Its
+  // vote says where it ends, so it must not end before what it has had.
   const Lsn acknowledged = readable_end();
-  if (acknowledged <= control_.start || acknowledged > chosen.end) return std::optional<Lsn>();
+  if (acknowledged > chosen.end) return std::optional<Lsn>();
   return std::optional<Lsn>(acknowledged);
 }
 

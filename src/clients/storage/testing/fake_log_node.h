@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,7 +47,12 @@ class FakeLogNode {
         return std::string();
       });
     });
-    server_.handle(proto::kLogOrder, [](const transport::Request&, Answer to) { to.reply({}); });
+    server_.handle(proto::kLogOrder, [this](const transport::Request& call, Answer to) {
+      const quorum::CatchUpOrder order = proto::decode_log_order(call.payload)->request;
+      const FakeLogNode* const from = peer_ ? peer_(order.sources.front()) : nullptr;
+      if (from != nullptr) copy_from(*from, order.until);
+      to.reply({});
+    });
     EXPECT_TRUE(server_.listen(address).ok());
     state_.voting = true;
   }
@@ -69,6 +75,11 @@ class FakeLogNode {
   void set_error(const Status& error) {  // of begins and appends
     const MutexLock lock(mutex_);
     error_ = error;
+  }
+  // Who is meant by a replica's number in orders to catch up; without it they are passed over.
+  // Before there are calls.
+  void set_peers(std::function<const FakeLogNode*(quorum::ReplicaIndex)> peer) {
+    peer_ = std::move(peer);
   }
   void set_damaged(Lsn at) {  // nobody reads what begins before and ends behind it
     const MutexLock lock(mutex_);
@@ -96,6 +107,16 @@ class FakeLogNode {
 
  private:
   using Answer = transport::Responder;
+  void copy_from(const FakeLogNode& peer, Lsn until) {
+    const std::string log = peer.log();
+    const quorum::ReplicaState state = peer.state();
+    const MutexLock lock(mutex_);
+    if (mute_ || !error_.ok() || state.promised != state_.promised) return;
+    log_ = log.substr(0, until.value - state.start.value);
+    state_ = state;
+    state_.end = state_.quorum_durable = until;
+    history_ = quorum::begun({}, state.last_epoch, state.start);
+  }
   template <class Run>
   void answer(Answer to, Run run) {
     std::string reply;
@@ -174,6 +195,7 @@ class FakeLogNode {
     return proto::encode(reply);
   }
 
+  std::function<const FakeLogNode*(quorum::ReplicaIndex)> peer_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   bool mute_ STRATA_GUARDED_BY(mutex_) = false;
   Status error_ STRATA_GUARDED_BY(mutex_);
