@@ -69,11 +69,23 @@ void Names::release_fenced(NodeId server) {
       entry->holders.erase(entry->holders.begin() + (holder - entry->holders.data()));
       return true;
     }
-    const Grant nobodys{.shared = holder->exclusive.shared};
-    *holder = Holder{.server = server, .dead = true, .use = {}, .exclusive = nobodys};  // NL4
-    ++counters_.dead;
+    kill(entry, holder);
     return true;
   });
+}
+
+// NL4. Beside what was dead already, if it was killed while it recovered.
+void Names::kill(Entry* entry, Holder* holder) {
+  ++counters_.dead;
+  const bool shared = holder->exclusive.shared;
+  for (Holder& h : entry->holders) {
+    if (!h.dead || h.server != holder->server) continue;
+    h.exclusive.shared = h.exclusive.shared && shared;
+    entry->holders.erase(entry->holders.begin() + (holder - entry->holders.data()));
+    return;
+  }
+  const Grant nobodys{.shared = shared};
+  *holder = Holder{.server = holder->server, .dead = true, .use = {}, .exclusive = nobodys};
 }
 
 // --- in the place of a memory node that is gone ---
@@ -212,6 +224,13 @@ Status Names::ask(const NameCaller& caller, absl::Span<const NameAsk> asks, uint
   return ok_status();
 }
 
+// NL4. Others that wait for it wait for this server.
+bool Names::inherits(const Entry& entry, NodeId server) const noexcept {
+  return unknown_.contains(server.value) ||
+         std::any_of(entry.holders.begin(), entry.holders.end(),
+                     [&](const Holder& h) { return h.dead && h.server == server; });
+}
+
 void Names::ask_one(NodeId server, const NameAsk& ask, uint64_t now_us) {
   const auto it = entry_of(ask.name, now_us);
   Entry& entry = it->second;
@@ -231,7 +250,8 @@ void Names::ask_one(NodeId server, const NameAsk& ask, uint64_t now_us) {
   if (waiter != entry.waiters.end())
     waiter->ask = std::max(waiter->ask, ask.ask);
   else
-    entry.waiters.push_back({server, ask.mode, ask.ask});
+    entry.waiters.insert(inherits(entry, server) ? entry.waiters.begin() : entry.waiters.end(),
+                         {server, ask.mode, ask.ask});
   settle(it, now_us);
 }
 
@@ -416,8 +436,15 @@ std::string Names::describe(Bytes name) const {
 std::string Names::check() const {
   if (by_age_.size() != entries_.size()) return "names are listed wrongly";
   for (const auto& [name, entry] : entries_) {
-    size_t exclusive = 0, shared = 0, use = 0;
+    size_t exclusive = 0, shared = 0, use = 0, holders = 0;
     for (const Holder& h : entry.holders) {
+      const bool inherited = !h.dead && std::any_of(entry.holders.begin(), entry.holders.end(),
+                                                    [&](const Holder& other) {
+                                                      return other.dead && other.server == h.server;
+                                                    });
+      if (inherited && !members_.contains(h.server.value)) return name + ": held by nobody here";
+      if (inherited) continue;  // NL4
+      ++holders;
       exclusive += (h.dead || h.exclusive.number != 0) && !h.exclusive.shared ? 1 : 0;
       shared += h.exclusive.shared ? 1 : 0;
       use += h.use.number != 0 && !h.exclusive.shared ? 1 : 0;
@@ -427,7 +454,7 @@ std::string Names::check() const {
         return name + ": held as nothing";
       if (!h.dead && !members_.contains(h.server.value)) return name + ": held by nobody here";
     }
-    if (exclusive > 1 || (exclusive == 1 && entry.holders.size() > 1) || (shared != 0 && use != 0))
+    if (exclusive > 1 || (exclusive == 1 && holders > 1) || (shared != 0 && use != 0))
       return name + ": NL1";
     if (entry.holders.empty() && entry.waiters.empty()) return name + ": NL5";
     if (contended_.contains(name) == entry.waiters.empty())

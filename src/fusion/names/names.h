@@ -27,7 +27,7 @@
 //   NL4  Of a server that was fenced what it used is released with its lease. What it had
 //        exclusively is dead: nobody gets it until whoever adopts its place (its own next life, or
 //        another server) says what has become of the change that it was making. Who has joined in
-//        its place gets it before, to end that change.
+//        its place gets it before, ahead of all who wait for it, to end that change.
 //   NL5  A name that nobody has or waits for is not remembered. Beyond names_max the names that
 //        were granted longest ago are asked back, though nobody wants them.
 //
@@ -168,6 +168,8 @@ class Names {
   Status check_caller(const proto::NameCaller& caller) const;
   static Holder* holder_of(Entry* entry, NodeId server) noexcept;
   Entries::iterator entry_of(const std::string& name, uint64_t now_us);
+  void kill(Entry* entry, Holder* holder);
+  [[nodiscard]] bool inherits(const Entry& entry, NodeId server) const noexcept;
   void ask_one(NodeId server, const proto::NameAsk& ask, uint64_t now_us);
   void cancel(NodeId server, const proto::NameAsk& ask, uint64_t now_us);
   void report_one(NodeId server, const proto::NameReport& report, uint64_t now_us);

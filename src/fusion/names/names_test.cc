@@ -119,6 +119,41 @@ TEST_F(NamesTest, KilledServersSharesAreDeadBesideEachOther) {  // NL1, NL4
   EXPECT_EQ(sent(), Sent{"3 t S:3 ask 1"});
 }
 
+// MW23 in dict/schema_changes.h
+TEST_F(NamesTest, ADeadNameIsItsPlacesNextLifesAheadOfWhoWaits) {  // NL4
+  ask(kA, "t", kX, 1);
+  ask(kB, "t", kX, 1);
+  ask(kC, "t", kU, 1);
+  sent();
+  names_->fence(kA);
+  names_->release_fenced(kA);
+  for (const uint64_t next : {900u, 901u}) {  // the first one is killed with it
+    ASSERT_TRUE(names_->joined(kA, next).ok());
+    const NameCaller again{kA, next, kEpoch};
+    ASSERT_TRUE(names_->adopt(again, kA).ok());
+    const NameAsk asks[] = {{"t", kX, 1}};
+    ASSERT_TRUE(names_->ask(again, asks, 0).ok());
+    EXPECT_EQ(names_->check(), "");
+    const auto out = names_->take_outgoing();
+    ASSERT_GE(out.size(), 1u);
+    EXPECT_EQ(out[0].life, next);
+    const auto* const grant = std::get_if<NameGrant>(&out[0].message);
+    ASSERT_NE(grant, nullptr);
+    if (next == 900) {
+      names_->fence(kA);
+      names_->release_fenced(kA);
+      EXPECT_EQ(names_->check(), "");
+      EXPECT_EQ(sent(), Sent{});
+      continue;
+    }
+    const NameReport reports[] = {{"t", grant->number, NameMode::kNone}};
+    ASSERT_TRUE(names_->report(again, reports, 0).ok());
+    EXPECT_EQ(sent(), Sent{}) << "it has not recovered";
+    ASSERT_TRUE(names_->adoption_ended(again, kA, 0).ok());
+    EXPECT_EQ(sent(), (Sent{"2 t X:4 ask 1", "2 t gives up X:4"}));
+  }
+}
+
 TEST_F(NamesTest, ManyUseANameOneHasItExclusively) {  // NL1
   ask(kA, "t", kU, 1);
   ask(kB, "t", kU, 1);

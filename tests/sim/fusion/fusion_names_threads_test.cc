@@ -191,6 +191,7 @@ struct Server {
     lease.granted(kEpoch, clients::boot_time_us(), kForeverUs);
     node->joined(id, life, &names, &reuse);
     EXPECT_TRUE(names.join(id, &kernel).ok());
+    EXPECT_TRUE(names.has_recovered(id).ok());
     EXPECT_TRUE(reuse.join(id, &operations).ok());
   }
   ~Server() {
