@@ -69,9 +69,10 @@ struct Connection {
   query_id_t locked_by = 0;  // the statement that has
   // RNM1, RNM4 in statement_names.h: names that a statement has until it ends. Null: none.
   std::unique_ptr<engine::Session> names;
-  // D8 in ddl.h: what the statement of this number has made and fills now. Zero: none.
+  // D8 in ddl.h: what the statement has made and fills now. Its functions' statements do not end
+  // that, so it has no number of a statement (each of those has one of its own).
   TableName half_made;
-  query_id_t fills = 0;
+  bool fills = false;
   query_id_t names_refused = 0;    // RNM3: the last statement that did not get them
   uint32_t server_tables = 0;      // that the transaction changes (ST4 in server_tables.h)
   query_id_t took_over = 0;        // the last statement that has (ST2)

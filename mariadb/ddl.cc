@@ -317,18 +317,22 @@ std::string encode_journal(const AlterJournal& journal) {
 
 void begins_to_fill(Connection* connection, const TableName& name) {
   connection->half_made = name;
-  connection->fills = connection->thd->query_id;
+  connection->fills = true;
   trans_register_ha(connection->thd, false, strata_hton, 0);  // though nothing is selected
 }
 
 Status ends_to_fill(Connection* connection) {
-  const query_id_t statement = std::exchange(connection->fills, 0);
-  // A statement that has failed drops what it has made, and the mark with it.
-  if (statement == 0 || statement != connection->thd->query_id) return ok_status();
+  if (!std::exchange(connection->fills, false)) return ok_status();
   engine::Session* const session = connection->session.get();
   if (!session->in_transaction()) session->begin(engine::Isolation::kReadCommitted);
   const TableName& name = connection->half_made;
   return session->end_making(name.schema, name.table);
+}
+
+void gives_up_filling(Connection* connection) {
+  // CREATE OR REPLACE comes here as well, in its middle (RNM4), and goes on.
+  const THD* const thd = connection->thd;
+  if (thd->is_error() || thd->killed != NOT_KILLED) connection->fills = false;
 }
 
 int finish_swap(Connection* connection) {

@@ -76,6 +76,8 @@ std::string encode_journal(const AlterJournal& journal);
 void begins_to_fill(Connection* connection, const TableName& name);
 // In the transaction that is about to be prepared or committed; again: nothing.
 Status ends_to_fill(Connection* connection);
+// The statement is rolled back. Then it drops what it has made, and the mark with it.
+void gives_up_filling(Connection* connection);
 
 int drop_table_by_path(THD* thd, const char* path);
 int rename_table_by_path(THD* thd, const char* from, const char* to);

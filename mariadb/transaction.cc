@@ -193,6 +193,7 @@ int rollback(handlerton*, THD* thd, bool all) {
     end_alter_hold(connection);
     if (!connection->renamed.empty()) publish_renamed_tables(connection);
     statement_rolled_back(thd, connection);
+    gives_up_filling(connection);  // D8
     engine::Session* const session = connection->session.get();
     if (!session->in_transaction()) {
       if (ends_transaction(thd, all)) {
