@@ -143,7 +143,11 @@ int commit(handlerton*, THD* thd, bool all) {
         hold->commit_seen = true;
     }
     if (!connection->renamed.empty()) publish_renamed_tables(connection);
-    unlock_names_of_statement(connection);
+    // Once this is done, and what fills a table has come into it (D8): nobody sees that empty.
+    const auto unlock = [](Connection* c) {
+      if (!c->fills) unlock_names_of_statement(c);
+    };
+    const std::unique_ptr<Connection, decltype(unlock)> unlocks(connection, unlock);
     engine::Session* const session = connection->session.get();
     if (!ends_transaction(thd, all)) {
       // Mostly there is nothing left to make (HW1 in ha_write.cc). What fails here the server does
