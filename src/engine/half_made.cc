@@ -27,9 +27,11 @@ StatusOr<bool> has_rows(Session* session, const TableRef& table) {
   return false;
 }
 
-// Tried again soon it would fail again.
-bool is_for_next_time(const Status& status) {
-  return is_lock_wait_timeout(status) || is_corruption(status);
+// Nothing else would go on either, and this opening is tried again. Whatever is wrong with one
+// table is no reason to keep a node from starting.
+bool is_of_this_node(const Status& status) {
+  return is_fenced(status) || is_lease_lost(status) || is_peer_down(status) ||
+         is_interrupted(status);
 }
 
 }  // namespace
@@ -99,7 +101,7 @@ Status KernelImpl::drop_half_made() {
   }));
   for (const HalfMade& mark : marks) {
     const Status dropped = drop_half_made(mark);
-    if (!dropped.ok() && !is_for_next_time(dropped)) return dropped;
+    if (is_of_this_node(dropped)) return dropped;
     diag(dropped.ok() ? Severity::kInfo : Severity::kWarning,
          "%s/%s, left by a statement that was killed before it was done%s%s", mark.schema.c_str(),
          mark.name.c_str(), dropped.ok() ? ": recovered" : ", stays until the next start: ",

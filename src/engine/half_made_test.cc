@@ -136,6 +136,22 @@ TEST_F(HalfMadeTest, ATableWithACommittedRowStays) {
   EXPECT_TRUE(marks(cluster_.kernel(2)).empty());
 }
 
+// Neither is the node kept from starting, nor is the mark forgotten.
+TEST_F(HalfMadeTest, WhatCannotBeDroppedStaysForTheNextLife) {
+  make(2, "u");
+  make(2, "v");
+  auto session = cluster_.kernel(1)->new_session();
+  session->begin(Isolation::kReadCommitted);
+  EXPECT_TRUE(insert(session.get(), cluster_.table(session.get(), "u"), 1, row_of(1)).ok());
+  crash_and_start(2);
+  EXPECT_EQ(marks(cluster_.kernel(2)).size(), 1u);
+  EXPECT_FALSE(has_table(2, "v"));
+  EXPECT_TRUE(session->rollback().ok());
+  session.reset();
+  crash_and_start(2);
+  expect_gone("u");
+}
+
 // Whoever decides about it comes later.
 TEST_F(HalfMadeTest, WhatIsPreparedIsNotDecidedHere) {
   for (const std::string name : {"u", "v"}) {
