@@ -1,5 +1,5 @@
-// Promises of row_store.h about values that are kept in chains of pages, each by itself, on the real
-// kernel below and a disk in memory.
+// Promises of row_store.h about values that are kept in chains of pages, each by itself, on the
+// real kernel below and a disk in memory.
 #include "base/fault.h"
 #include "row/testing/row_fixture.h"
 

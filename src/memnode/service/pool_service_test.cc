@@ -1,5 +1,5 @@
-// Goal: each rule of a memory node's calls (PV1-PV3, PUS1-PUS7, SWR1). Method: real sockets, storage
-// nodes that refuse or keep silent, a registry that is there or not. Tenants and garbage:
+// Goal: each rule of a memory node's calls (PV1-PV3, PUS1-PUS7, SWR1). Method: real sockets,
+// storage nodes that refuse or keep silent, a registry that is there or not. Tenants and garbage:
 // pool_service_strangers_test.cc; pages that are pulled, files: pool_service_media_test.cc.
 #include "memnode/service/pool_service.h"
 

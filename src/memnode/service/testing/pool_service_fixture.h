@@ -1,5 +1,5 @@
-// A memory node's pools behind real sockets, with storage nodes that do what the test says, and what
-// a reader on this host finds in a pool.
+// A memory node's pools behind real sockets, with storage nodes that do what the test says, and
+// what a reader on this host finds in a pool.
 #pragma once
 
 #include <gtest/gtest.h>
