@@ -1,6 +1,6 @@
 // Goal: pages that the node pulls from where compute has put them (STG1-STG3), pools on a
-// persistent medium (PUS9, PSL9), pools and files that are nobody's or others' (PV4, PV5, PUS8, MF3).
-// Method: real sockets and files.
+// persistent medium (PUS9, PSL9), pools and files that are nobody's or others' (PV4, PV5, PUS8,
+// MF3). Method: real sockets and files.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
