@@ -12,15 +12,17 @@ from strata_cli.bench import tpch
 from strata_cli.bench.sysbench import Bench
 from strata_cli.dilation import Wish
 from strata_cli.experiments import deployments, legobase, legobase_report, loads
+from strata_cli.experiments.comparisons import Bar
 from strata_cli.experiments.deployments import costs_of, crashed, each_second, phased, possible, warm_up_s
-from strata_cli.experiments.legobase import ALONE, EXPERIMENTS, MIB, Bar, Phase, Plan, Result, Run, Setup, profile_of
+from strata_cli.experiments.legobase import ALONE, EXPERIMENTS, MIB, Phase, Plan, Result, Run, Setup, profile_of
+from strata_cli.experiments.result_page import sentence
 from strata_cli.profile_list import ALL
 from strata_cli.shell import Outcome, StrataError
 from typer.testing import CliRunner
 
 
 def measured(name: str, runs: list[Run]) -> Result:
-    return Result(EXPERIMENTS[name].plan, 120 * MIB, 100 * MIB, runs, ["abc123"], {"cores": 2})
+    return Result(EXPERIMENTS[name].plan, 120 * MIB, runs, ["abc123"], {"cores": 2}, touched_bytes=100 * MIB)
 
 
 def shares(values: dict[str, float]) -> list[Run]:
@@ -37,7 +39,7 @@ def test_figure_11_compares_with_all_local_over_the_same_link() -> None:
     findings = EXPERIMENTS["lego-fig11"].findings(measured("lego-fig11", shares(FIGURE_11)))
     assert [finding.ours for finding in findings] == pytest.approx([0.92, 1.0, 0.95, 1.0, 0.9, 1.0, 0.98, 1.0])
     assert [finding.agrees for finding in findings] == [True, True, False, True, False, True, True, True]
-    assert legobase_report.sentence(findings[2]).endswith("0.95 here, 0.96 in the paper, at least 0.96 wanted; not reached.")
+    assert sentence(findings[2]).endswith("0.95 here, 0.96 in the paper, at least 0.96 wanted; not reached.")
     assert EXPERIMENTS["lego-fig11"].findings(measured("lego-fig11", shares({"all local": 1.0}))) == []
 
 
@@ -115,7 +117,7 @@ def test_figure_15_compares_with_one_server_with_remote_disk_and_with_lost_memor
     assert findings["warm-up, remote disk to the slowest of these"].ours == 3.0
     assert findings["until the first commit with all memory lost to compute only"].ours == 20.0
     killed = findings["until the first commit when only the memory node is killed"]
-    assert legobase_report.sentence(killed).endswith("0.10 s here, at most 1.00 s wanted; reached.")
+    assert sentence(killed).endswith("0.10 s here, at most 1.00 s wanted; reached.")
 
 
 def test_shares_are_of_what_is_touched_and_too_little_data_is_said() -> None:

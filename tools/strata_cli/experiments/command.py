@@ -126,7 +126,7 @@ def _legobase(chosen: legobase.Experiment, options: Options, files: Files) -> No
         result = legobase_report.read(chosen.plan, files.json)
     else:
         results.accepted(files.json)
-        plan = replace(chosen.plan.shortened() if options.quick else chosen.plan, **wanted)
+        plan = (chosen.plan.shortened() if options.quick else chosen.plan).changed(wanted)
         result = deployments.run(
             plan, options.repeats, options.lock, lambda so_far: legobase_report.save(chosen, so_far, files.json)
         )

@@ -100,7 +100,7 @@ def _begun(plan: Plan, first: "Deployment", lock: Path | None) -> Result:
         touched_bytes = first.touched_bytes(int(ALL_LOCAL * data_bytes))
         if any(setup.swapped for setup in plan.setups):
             first.look_outside()
-    result = Result(plan, data_bytes, touched_bytes, [], [commit()], machine())
+    result = Result(plan, data_bytes, [], [commit()], machine(), touched_bytes=touched_bytes)
     console.print(f"  {data_bytes / MIB:,.0f} MiB of data, of which the load touches {touched_bytes / MIB:,.0f} MiB")
     if said := result.too_large_pool():
         console.print(f"[yellow]{said}[/]")

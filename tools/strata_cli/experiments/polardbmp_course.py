@@ -50,7 +50,7 @@ def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], No
         try:
             result = _begun(primaries, plan, notes, lock)
             for number in range(repeats):
-                setups = plan.setups()
+                setups = plan.setups
                 for setup in setups if number % 2 == 0 else reversed(setups):
                     with undisturbed(lock):
                         measured = one_run(primaries, plan, setup)
