@@ -12,9 +12,10 @@ import pytest
 from strata_cli import compute_servers, dilation, paths
 from strata_cli.bench.servers import MIB
 from strata_cli.dilation import Wish
-from strata_cli.experiments import deployments, polardbmp, polardbmp_course, polardbmp_report
+from strata_cli.experiments import courses, polardbmp, polardbmp_course, polardbmp_report
 from strata_cli.experiments.command import numbers
 from strata_cli.experiments.comparisons import Bar
+from strata_cli.experiments.courses import possible
 from strata_cli.experiments.polardbmp import (
     EXPERIMENTS,
     GROWTH,
@@ -33,7 +34,7 @@ from strata_cli.experiments.polardbmp import (
     survivor_share,
 )
 from strata_cli.experiments.polardbmp_cluster import OF_MEMORY, OF_SERVERS, SCRIPTS, Primaries
-from strata_cli.experiments.polardbmp_course import Moment, phases, possible
+from strata_cli.experiments.polardbmp_course import Moment, phases
 from strata_cli.experiments.result_page import sentence
 from strata_cli.shell import Outcome, StrataError
 from typer.testing import CliRunner
@@ -130,12 +131,12 @@ def test_quick_is_smaller() -> None:
         assert len(short.setups) <= len(experiment.plan.setups)
 
 
-def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def wished(name: str) -> Plan:
         return replace(EXPERIMENTS[name].plan, dilation=4.0, cores={"compute": 2, "storage": 1, "client": 1})
 
     with pytest.raises(StrataError, match="polardbmp-fig14 cannot be dilated: "):
-        possible(wished("polardbmp-fig14"))
+        possible(wished("polardbmp-fig14"), tmp_path)
     asked: list[str] = []
 
     def why(programs: list[str | Path], _: Path) -> str | None:
@@ -143,10 +144,10 @@ def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch) -
         return None
 
     monkeypatch.setattr(dilation, "why_impossible", why)
-    assert possible(wished(FIG7)) == (wished(FIG7), [])
+    assert possible(wished(FIG7), tmp_path) == (wished(FIG7), [])
     assert {"mariadbd", "strata-storenode", "strata-memnode", "sysbench"} <= set(asked)
     monkeypatch.setattr(dilation, "why_impossible", lambda *_: "it is static")
-    plan, notes = possible(wished(FIG7))
+    plan, notes = possible(wished(FIG7), tmp_path)
     assert not plan.wish().dilated and "it is static" in notes[0]
 
 
@@ -304,7 +305,7 @@ class FakePrimaries:
 
 
 def test_a_killed_server_is_started_at_once_and_its_rows_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
+    monkeypatch.setattr(courses.Background, "wait", lambda *_: None)
     plan = EXPERIMENTS["polardbmp-fig14"].plan.changed({"seconds": 4})
     there: Any = FakePrimaries()
     run = polardbmp_course.one_run(there, plan, plan.setups[0])
@@ -326,7 +327,7 @@ def test_who_takes_over_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_servers_are_added_while_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
+    monkeypatch.setattr(courses.Background, "wait", lambda *_: None)
     names, removed = iter(("compute-2", "compute-3")), []
 
     def add(*_: object) -> compute_servers.Added:

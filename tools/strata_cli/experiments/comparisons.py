@@ -1,13 +1,13 @@
 """What the experiments of several papers have in common: setups that are measured some times each, their runs, and how ratios of
 them are set beside what a paper found."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from ..dilation import Wish
 from ..shell import StrataError
+from .courses import Dilatable
 from .openaurora import Finding
 
 
@@ -18,26 +18,17 @@ class Setup:
     label: str
 
 
-class Plan(Protocol):
+class Plan(Dilatable, Protocol):
     """What an experiment sets up, and how it is loaded."""
 
-    @property
-    def name(self) -> str: ...
     @property
     def setups(self) -> Sequence[Setup]: ...
     @property
     def link(self) -> str: ...
     @property
     def dilation(self) -> float: ...
-    @property
-    def why_not_dilated(self) -> str:
-        """Why its times cannot be emulated; empty: they can."""
-
-    def wish(self) -> Wish: ...
     def settings(self) -> dict[str, object]:
         """All that `changed` takes of what was measured."""
-
-    def changed(self, settings: Mapping[str, object]) -> Self: ...
 
 
 class Run(Protocol):
