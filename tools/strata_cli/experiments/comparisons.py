@@ -4,7 +4,7 @@ them are set beside what a paper found."""
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..shell import StrataError
 from .courses import Dilatable
@@ -29,6 +29,8 @@ class Plan(Dilatable, Protocol):
     def dilation(self) -> float: ...
     def settings(self) -> dict[str, object]:
         """All that `changed` takes of what was measured."""
+
+    def shortened(self) -> Self: ...
 
 
 class Run(Protocol):
