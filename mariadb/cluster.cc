@@ -392,6 +392,23 @@ void add_memory(const clients::RemoteMemory* memory, std::vector<engine::Kernel:
               {"lego_ended", pools.ended().ok() ? 0u : 1u}});
 }
 
+// Where time goes between servers.
+void add_several(clients::FusionNode* several, std::vector<engine::Kernel::Counter>* to) {
+  const clients::FusionPagesCounters& pages = several->pages()->counters();
+  const clients::FetchCounters& times = several->member()->timestamps()->counters();
+  to->insert(to->end(), {{"fusion_page_waits", pages.waits.load()},
+                         {"fusion_page_wait_us", pages.wait_us.load()},
+                         {"fusion_pages_from_memory", pages.gets.load()},
+                         {"fusion_pages_from_storage", pages.storage_reads.load()},
+                         {"fusion_pages_given_up", pages.given_up.load()},
+                         {"fusion_give_up_rounds", pages.rounds.load()},
+                         {"fusion_give_up_write_us", pages.write_us.load()},
+                         {"fusion_give_up_report_us", pages.report_us.load()},
+                         {"fusion_timestamp_fetches", times.fetches.load()},
+                         {"fusion_timestamp_views", times.views.load()},
+                         {"fusion_timestamp_commits", times.commits.load()}});
+}
+
 }  // namespace
 
 std::vector<engine::Kernel::Counter> cluster_counters() {
@@ -426,6 +443,7 @@ std::vector<engine::Kernel::Counter> cluster_counters() {
       {"cluster_backpressure_wait_us", facts.backpressure_wait_us},
       {"cluster_replay_backlog_bytes", facts.replay_backlog_bytes}};
   add_memory(node->memory(), &counters);
+  if (one_of_several != nullptr) add_several(one_of_several.get(), &counters);
   if (adopter != nullptr) {
     const clients::PlaceAdopterCounters& places = adopter->counters();
     counters.insert(counters.end(), {{"cluster_adoptions", places.done},

@@ -122,6 +122,13 @@ def run_for(work: list[Transfers], each: int) -> None:
     assert done, [len(t.acknowledged) for t in work]
 
 
+def expect_time_between_servers(server: Server) -> None:
+    """It says what it waited for, and what others waited for that it had."""
+    said = {name: int(value) for name, value in server.query("SHOW GLOBAL STATUS LIKE 'Strata_fusion_%'")}
+    zero = {name for name, value in said.items() if value == 0 and name != "Strata_fusion_pages_from_storage"}
+    assert len(said) == 11 and not zero, said
+
+
 def test_servers_write_the_same_tables(several: Several) -> None:
     one = several.add()
     make_tables(one)
@@ -137,6 +144,7 @@ def test_servers_write_the_same_tables(several: Several) -> None:
     run_for(work, 50)
     for server in (one, two):
         expect_whole(server, work)
+        expect_time_between_servers(server)
     # One more, which has never been there.
     three = several.add()
     expect_whole(three, work)

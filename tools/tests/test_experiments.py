@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from strata_cli import paths
 from strata_cli.dilation import Validity
-from strata_cli.experiments import ladder, report
+from strata_cli.experiments import courses, ladder, report
 from strata_cli.experiments.ladder import HEAVY, READ, Pool, Result
 from strata_cli.experiments.openaurora import EXPERIMENTS, IMAGES
 from strata_cli.shell import StrataError
@@ -138,9 +138,9 @@ def test_a_void_run_is_repeated_and_kept_as_void_at_last() -> None:
 
     site: Any = Late(plan.variants[0], [], lambda: True)
     Late.shares = [0.5, 0.01, 0.5]
-    assert ladder._measured(site, HEAVY, plan).why_void is None and len(Late.shares) == 1
-    Late.shares = [0.5] * (ladder.VOID_REPEATS + 1)
-    assert ladder._measured(site, HEAVY, plan).why_void and not Late.shares
+    assert ladder._measured(site, HEAVY, plan).void == "" and len(Late.shares) == 1
+    Late.shares = [0.5] * (courses.VOID_REPEATS + 1)
+    assert ladder._measured(site, HEAVY, plan).void and not Late.shares
 
 
 def test_a_part_is_added_to_what_was_measured_before(tmp_path: Path) -> None:

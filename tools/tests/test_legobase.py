@@ -11,16 +11,19 @@ from strata_cli import dilation, paths
 from strata_cli.bench import tpch
 from strata_cli.bench.sysbench import Bench
 from strata_cli.dilation import Wish
-from strata_cli.experiments import deployments, legobase, legobase_report, loads
-from strata_cli.experiments.deployments import costs_of, crashed, each_second, phased, possible, warm_up_s
-from strata_cli.experiments.legobase import ALONE, EXPERIMENTS, MIB, Bar, Phase, Plan, Result, Run, Setup, profile_of
+from strata_cli.experiments import courses, deployments, legobase, legobase_report, loads
+from strata_cli.experiments.comparisons import Bar
+from strata_cli.experiments.courses import each_second, possible, warm_up_s
+from strata_cli.experiments.deployments import costs_of, crashed, phased
+from strata_cli.experiments.legobase import ALONE, EXPERIMENTS, MIB, Phase, Plan, Result, Run, Setup, profile_of
+from strata_cli.experiments.result_page import sentence
 from strata_cli.profile_list import ALL
 from strata_cli.shell import Outcome, StrataError
 from typer.testing import CliRunner
 
 
 def measured(name: str, runs: list[Run]) -> Result:
-    return Result(EXPERIMENTS[name].plan, 120 * MIB, 100 * MIB, runs, ["abc123"], {"cores": 2})
+    return Result(EXPERIMENTS[name].plan, 120 * MIB, runs, ["abc123"], {"cores": 2}, touched_bytes=100 * MIB)
 
 
 def shares(values: dict[str, float]) -> list[Run]:
@@ -37,7 +40,7 @@ def test_figure_11_compares_with_all_local_over_the_same_link() -> None:
     findings = EXPERIMENTS["lego-fig11"].findings(measured("lego-fig11", shares(FIGURE_11)))
     assert [finding.ours for finding in findings] == pytest.approx([0.92, 1.0, 0.95, 1.0, 0.9, 1.0, 0.98, 1.0])
     assert [finding.agrees for finding in findings] == [True, True, False, True, False, True, True, True]
-    assert legobase_report.sentence(findings[2]).endswith("0.95 here, 0.96 in the paper, at least 0.96 wanted; not reached.")
+    assert sentence(findings[2]).endswith("0.95 here, 0.96 in the paper, at least 0.96 wanted; not reached.")
     assert EXPERIMENTS["lego-fig11"].findings(measured("lego-fig11", shares({"all local": 1.0}))) == []
 
 
@@ -115,7 +118,7 @@ def test_figure_15_compares_with_one_server_with_remote_disk_and_with_lost_memor
     assert findings["warm-up, remote disk to the slowest of these"].ours == 3.0
     assert findings["until the first commit with all memory lost to compute only"].ours == 20.0
     killed = findings["until the first commit when only the memory node is killed"]
-    assert legobase_report.sentence(killed).endswith("0.10 s here, at most 1.00 s wanted; reached.")
+    assert sentence(killed).endswith("0.10 s here, at most 1.00 s wanted; reached.")
 
 
 def test_shares_are_of_what_is_touched_and_too_little_data_is_said() -> None:
@@ -140,13 +143,13 @@ def test_quick_is_smaller_and_known() -> None:
         assert short.seconds < experiment.plan.seconds or short.scale < experiment.plan.scale
 
 
-def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def wished(name: str) -> Plan:
         return replace(EXPERIMENTS[name].plan, dilation=4.0, cores={"compute": 2, "storage": 1, "client": 1})
 
     for name in ("lego-fig11", "lego-fig12", "lego-fig15", "lego-fig16"):
         with pytest.raises(StrataError, match=f"{name} cannot be dilated: "):
-            possible(wished(name))
+            possible(wished(name), tmp_path)
     asked: list[str] = []
 
     def why(programs: list[str | Path], _: Path) -> str | None:
@@ -154,10 +157,10 @@ def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch) -
         return None
 
     monkeypatch.setattr(dilation, "why_impossible", why)
-    assert possible(wished("lego-fig14")) == (wished("lego-fig14"), [])
+    assert possible(wished("lego-fig14"), tmp_path) == (wished("lego-fig14"), [])
     assert {"mariadbd", "strata-storenode", "strata-memnode", "sysbench"} <= set(asked)
     monkeypatch.setattr(dilation, "why_impossible", lambda *_: "it is static")
-    plan, notes = possible(wished("lego-fig10"))
+    plan, notes = possible(wished("lego-fig10"), tmp_path)
     assert not plan.wish().dilated and "it is static" in notes[0]
 
 
@@ -273,7 +276,7 @@ class FakeDeployment:
 
 def test_a_load_that_changes_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments, "STEPS_LENGTH", 0.0)
-    monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
+    monkeypatch.setattr(courses.Background, "wait", lambda *_: None)
     phases = (Phase(4, 0.25, False, 1.0), Phase(8, 1.0, True, 1.0, 0.25), Phase(4, 0.5, False, 1.5, 0.25))
     plan = replace(EXPERIMENTS["lego-fig16"].plan, seconds=4, phases=phases, most_cores=2.0)
     there, notes = FakeDeployment(), list[str]()
@@ -288,7 +291,7 @@ def test_a_load_that_changes_is_followed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_crash_comes_in_the_middle_of_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
+    monkeypatch.setattr(courses.Background, "wait", lambda *_: None)
     plan = replace(EXPERIMENTS["lego-fig15"].plan, seconds=2)
     there = FakeDeployment()
     there.cores = 1.0
@@ -302,7 +305,7 @@ def test_a_load_that_ends_before_its_time_is_an_error() -> None:
         raise StrataError("sysbench failed")
 
     with pytest.raises(StrataError, match="sysbench failed"):
-        deployments.Background(ends).wait(5)
+        courses.Background(ends).wait(5)
 
 
 def test_each_second_of_sysbench(tmp_path: Path) -> None:
@@ -320,7 +323,7 @@ def test_a_load_that_lost_its_server_is_started_again(tmp_path: Path, monkeypatc
         now[0] += 3.2 if ends else seconds  # It says nothing of the second in which it ended.
         return said(tmp_path / "a", [10.0, 11.0] if ends else [20.0] * seconds)
 
-    assert deployments.series_of(run, 8) == [10.0, 11.0, 0.0, 20.0, 20.0, 20.0, 20.0]
+    assert courses.series_of(run, 8) == [10.0, 11.0, 0.0, 20.0, 20.0, 20.0, 20.0]
     assert asked == [8, 4]
 
 

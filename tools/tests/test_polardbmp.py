@@ -12,10 +12,10 @@ import pytest
 from strata_cli import compute_servers, dilation, paths
 from strata_cli.bench.servers import MIB
 from strata_cli.dilation import Wish
-from strata_cli.experiments import deployments, polardbmp, polardbmp_course, polardbmp_report
+from strata_cli.experiments import courses, polardbmp, polardbmp_course, polardbmp_report
 from strata_cli.experiments.command import numbers
-from strata_cli.experiments.legobase import Bar
-from strata_cli.experiments.legobase_report import sentence
+from strata_cli.experiments.comparisons import Bar
+from strata_cli.experiments.courses import possible
 from strata_cli.experiments.polardbmp import (
     EXPERIMENTS,
     GROWTH,
@@ -34,7 +34,8 @@ from strata_cli.experiments.polardbmp import (
     survivor_share,
 )
 from strata_cli.experiments.polardbmp_cluster import OF_MEMORY, OF_SERVERS, SCRIPTS, Primaries
-from strata_cli.experiments.polardbmp_course import Moment, phases, possible
+from strata_cli.experiments.polardbmp_course import Moment, phases
+from strata_cli.experiments.result_page import sentence
 from strata_cli.shell import Outcome, StrataError
 from typer.testing import CliRunner
 
@@ -117,7 +118,7 @@ def test_a_plan_that_cannot_be_measured_is_refused() -> None:
         with pytest.raises(StrataError, match=why):
             EXPERIMENTS[f"polardbmp-fig{name}"].plan.changed({"nodes": nodes})
     assert plan.changed({"nodes": [1, 8]}).shared_group == 9
-    assert len(plan.setups()) == len(plan.loads) * len(plan.nodes) * len(plan.shared)
+    assert len(plan.setups) == len(plan.loads) * len(plan.nodes) * len(plan.shared)
     assert numbers("nodes", "1,2,8") == (1, 2, 8)
     with pytest.raises(StrataError, match="as in 1,2,4"):
         numbers("nodes", "1;2")
@@ -127,15 +128,15 @@ def test_quick_is_smaller() -> None:
     for experiment in EXPERIMENTS.values():
         short = experiment.plan.shortened()
         assert short.seconds < experiment.plan.seconds and short.rows <= experiment.plan.rows
-        assert len(short.setups()) <= len(experiment.plan.setups())
+        assert len(short.setups) <= len(experiment.plan.setups)
 
 
-def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def wished(name: str) -> Plan:
         return replace(EXPERIMENTS[name].plan, dilation=4.0, cores={"compute": 2, "storage": 1, "client": 1})
 
     with pytest.raises(StrataError, match="polardbmp-fig14 cannot be dilated: "):
-        possible(wished("polardbmp-fig14"))
+        possible(wished("polardbmp-fig14"), tmp_path)
     asked: list[str] = []
 
     def why(programs: list[str | Path], _: Path) -> str | None:
@@ -143,10 +144,10 @@ def test_only_what_can_be_emulated_is_dilated(monkeypatch: pytest.MonkeyPatch) -
         return None
 
     monkeypatch.setattr(dilation, "why_impossible", why)
-    assert possible(wished(FIG7)) == (wished(FIG7), [])
+    assert possible(wished(FIG7), tmp_path) == (wished(FIG7), [])
     assert {"mariadbd", "strata-storenode", "strata-memnode", "sysbench"} <= set(asked)
     monkeypatch.setattr(dilation, "why_impossible", lambda *_: "it is static")
-    plan, notes = possible(wished(FIG7))
+    plan, notes = possible(wished(FIG7), tmp_path)
     assert not plan.wish().dilated and "it is static" in notes[0]
 
 
@@ -164,7 +165,7 @@ def test_an_emulated_result_says_so_first(tmp_path: Path) -> None:
     costs = {"late_share": 0.01, "machine_cores": 1.25}
     runs = [
         Run(setup.label, 100.0, 5.0, costs=costs, void="late" if number == 0 else "")
-        for number, setup in enumerate(experiment.plan.setups())
+        for number, setup in enumerate(experiment.plan.setups)
     ]
     result = measured(FIG7, runs, dilation=8.0, cores={"compute": 4, "storage": 2, "client": 2})
     result.same_figures = 0.03
@@ -304,10 +305,10 @@ class FakePrimaries:
 
 
 def test_a_killed_server_is_started_at_once_and_its_rows_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
+    monkeypatch.setattr(courses.Background, "wait", lambda *_: None)
     plan = EXPERIMENTS["polardbmp-fig14"].plan.changed({"seconds": 4})
     there: Any = FakePrimaries()
-    run = polardbmp_course.one_run(there, plan, plan.setups()[0])
+    run = polardbmp_course.one_run(there, plan, plan.setups[0])
     assert there.done == ["use 2", "warm up", "warm up", "kill", f"launch {VICTIM}"]
     marks = run.marks or {}
     assert marks["killed_s"] == 4.0 and 0 <= marks["back_s"] < 5 and 0 <= marks["takeover_s"] < 5
@@ -326,7 +327,7 @@ def test_who_takes_over_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_servers_are_added_while_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments.Background, "wait", lambda *_: None)
+    monkeypatch.setattr(courses.Background, "wait", lambda *_: None)
     names, removed = iter(("compute-2", "compute-3")), []
 
     def add(*_: object) -> compute_servers.Added:
@@ -336,7 +337,7 @@ def test_servers_are_added_while_the_others_go_on(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(compute_servers, "remove", lambda _, name, *__: removed.append(name))
     plan = EXPERIMENTS["polardbmp-fig10"].plan.changed({"seconds": 2, "nodes": (3,)})
     there: Any = FakePrimaries()
-    run = polardbmp_course.one_run(there, plan, plan.setups()[0])
+    run = polardbmp_course.one_run(there, plan, plan.setups[0])
     assert set(run.series or {}) == {VICTIM, "compute-2", "compute-3"} and removed == ["compute-2", "compute-3"]
     assert (run.marks or {})["start_3_s"] == 0.5 and (run.marks or {})["phase_3_tps"] == 200.0
 
@@ -358,7 +359,7 @@ def test_all_is_kept_and_shown_again(name: str, tmp_path: Path) -> None:
             {VICTIM: [1.0, 2.0], SURVIVOR: [2.0]} if timed else None,
             marks if timed else None,
         )
-        for setup in plan.setups()
+        for setup in plan.setups
         for turn in range(2)
     ]
     result = measured(name, runs, seconds=3)

@@ -1,6 +1,7 @@
 #include "clients/fusion/fusion_pages.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/assert.h"
@@ -17,6 +18,23 @@ using proto::PageReport;
 using transport::RegionOperation;
 
 namespace {
+
+// Adds one, and the time until its end.
+class Timed {
+ public:
+  Timed(std::atomic<uint64_t>* count, std::atomic<uint64_t>* us, uint64_t began_us)
+      : count_(count), us_(us), began_us_(began_us) {}
+  ~Timed() {
+    count_->fetch_add(1, std::memory_order_relaxed);
+    us_->fetch_add(monotonic_us() - began_us_, std::memory_order_relaxed);
+  }
+  Timed(const Timed&) = delete;
+
+ private:
+  std::atomic<uint64_t>* const count_;
+  std::atomic<uint64_t>* const us_;
+  const uint64_t began_us_;
+};
 
 constexpr uint64_t kLeaseAgainUs = 5'000;
 constexpr uint64_t kReadAgainUs = 20'000;
@@ -252,7 +270,9 @@ Status FusionPages::wait_for_lease() const {
 
 Status FusionPages::acquire(PageId id, LatchMode mode, Llsn* newest) {
   Sleeping request(id, mode_of(mode));
-  if (!holds_.acquire(&request, monotonic_us())) {
+  const uint64_t began_us = monotonic_us();
+  if (!holds_.acquire(&request, began_us)) {
+    const Timed waited(&counters_.waits, &counters_.wait_us, began_us);
     ask(&id);
     if (!request.wait(options_.wait_us_max)) {
       if (holds_.cancel(&request)) {
@@ -344,6 +364,8 @@ void FusionPages::work() {
 void FusionPages::give_up(BufferPool* pool) {
   const std::vector<PageHolds::Ready> ready = holds_.take_ready(kWriteBatchPages);
   if (ready.empty()) return;
+  std::optional<Timed> written(std::in_place, &counters_.rounds, &counters_.write_us,
+                               monotonic_us());
   if (ready.size() == kWriteBatchPages) {  // there may be more
     const MutexLock lock(mutex_);
     has_work_ = true;
@@ -363,6 +385,7 @@ void FusionPages::give_up(BufferPool* pool) {
     counters_.give_up_failures.fetch_add(1, std::memory_order_relaxed);
     holds_.give_up_failed(page.page);  // its turn comes with the next look
   }
+  written.reset();
   report_given_up();
 }
 
@@ -370,8 +393,11 @@ void FusionPages::report_given_up() {
   if (given_up_.empty()) return;
   std::vector<PageReport> reports;
   for (const PageId page : given_up_) reports.push_back(holds_.last_report(page));
-  counters_.reports.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t began_us = monotonic_us();
   const Status status = service_->report(reports, pool_now()->epoch);
+  counters_.reports.fetch_add(1, std::memory_order_relaxed);
+  counters_.given_up.fetch_add(reports.size(), std::memory_order_relaxed);
+  counters_.report_us.fetch_add(monotonic_us() - began_us, std::memory_order_relaxed);
   heard(status);
   if (!status.ok()) return;  // and again, with the next look
   for (const PageId page : std::exchange(given_up_, {})) holds_.given_up(page, monotonic_us());

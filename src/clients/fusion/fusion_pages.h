@@ -101,6 +101,11 @@ struct FusionPagesOptions {
 struct FusionPagesCounters {
   std::atomic<uint64_t> gets{0}, puts{0}, storage_reads{0}, slots_changed{0}, reports{0},
       give_up_failures{0}, slot_waits{0};
+  // Threads that had to wait for a page that other servers had, and how long.
+  std::atomic<uint64_t> waits{0}, wait_us{0};
+  // Pages given up, in so many rounds; of their time, until all were where others find them (the
+  // log is made durable first), and until the memory node had heard of it.
+  std::atomic<uint64_t> given_up{0}, rounds{0}, write_us{0}, report_us{0};
 };
 
 class FusionPages final : public PageLock {

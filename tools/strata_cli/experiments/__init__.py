@@ -5,6 +5,10 @@ openaurora.py   the figures of "Understanding the performance implications of th
                 databases" (OpenAurora): which variants, and what the paper found
 report.py       JSON, a plot, and the sentence that compares shape and ratios with the paper's; all computed from the measurement
 
+comparisons.py  of the two papers below: setups, their runs, and how these are set beside what a paper found
+result_page.py  JSON, pages, plots and sentences of such runs
+courses.py      of their courses, and of ladder.py: time that is dilated, runs that are void, loads that go on
+
 legobase.py         the figures of "Towards Cost-Effective and Elastic Cloud Database Deployment via Memory Disaggregation"
                     (LegoBase): what is set up, how it is loaded, and what the paper found
 loads.py            their loads: sysbench, TPC-C, TPC-H

@@ -1,5 +1,6 @@
 """`./strata experiment NAME`: what its options mean for the experiments of each paper, and which of them each takes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from ..bench import profiles, results
 from ..shell import StrataError, console
 from . import ddc, ddc_report, deployments, ladder, legobase, legobase_report, polardbmp, polardbmp_course, polardbmp_report
 from . import report as experiment_report
+from .comparisons import Experiment, P, S
 from .openaurora import EXPERIMENTS
+from .result_page import Pages
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,8 @@ class Options:
 
 
 def titles() -> dict[str, str]:
-    found = {one.plan.name: f"{one.title} ({one.paper})" for one in EXPERIMENTS.values()}
-    found |= {one.plan.name: f"{one.title} ({one.paper})" for one in legobase.EXPERIMENTS.values()}
-    found |= {one.plan.name: f"{one.title} ({one.paper})" for one in polardbmp.EXPERIMENTS.values()}
-    return found | {one.plan.name: f"{one.title} ({one.paper})" for one in ddc.EXPERIMENTS.values()}
+    of_papers = (EXPERIMENTS, legobase.EXPERIMENTS, polardbmp.EXPERIMENTS, ddc.EXPERIMENTS)
+    return {name: f"{one.title} ({one.paper})" for experiments in of_papers for name, one in experiments.items()}
 
 
 def run(name: str, options: Options, files: Files) -> None:
@@ -117,39 +118,43 @@ def _ddc(chosen: ddc.Experiment, options: Options, files: Files) -> None:
 
 
 def _legobase(chosen: legobase.Experiment, options: Options, files: Files) -> None:
-    if options.hit_ratios is not None or options.add:
-        raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
+    _only_openaurora(options)
     sizes = {"warehouses": options.warehouses, "scale": options.scale}
     wanted = options.changes() | {wish: value for wish, value in sizes.items() if value is not None}
-    if options.show:
-        _refuse_changes(wanted, options)
-        result = legobase_report.read(chosen.plan, files.json)
-    else:
-        results.accepted(files.json)
-        plan = replace(chosen.plan.shortened() if options.quick else chosen.plan, **wanted)
-        result = deployments.run(
-            plan, options.repeats, options.lock, lambda so_far: legobase_report.save(chosen, so_far, files.json)
-        )
-    legobase_report.publish(chosen, result, files.json, files.plot, files.page)
+    _compared(chosen, wanted, options, files, legobase_report.PAGES, deployments.run)
 
 
 def _polardbmp(chosen: polardbmp.Experiment, options: Options, files: Files) -> None:
-    if options.hit_ratios is not None or options.add:
-        raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
+    _only_openaurora(options)
     if options.warehouses is not None or options.scale is not None:
         raise StrataError("--warehouses and --scale are for the experiments of LegoBase")
     lists = {"nodes": options.nodes, "shared": options.shared}
     wanted = options.changes() | {wish: numbers(wish, text) for wish, text in lists.items() if text is not None}
+    _compared(chosen, wanted, options, files, polardbmp_report.PAGES, polardbmp_course.run)
+
+
+def _only_openaurora(options: Options) -> None:
+    if options.hit_ratios is not None or options.add:
+        raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
+
+
+def _compared(
+    chosen: Experiment[P, S],
+    wanted: dict[str, Any],
+    options: Options,
+    files: Files,
+    pages: Pages[P, S],
+    course: Callable[[P, int, Path | None, Callable[[S], None]], S],
+) -> None:
+    """Shown, or measured as it is wanted."""
     if options.show:
         _refuse_changes(wanted, options)
-        result = polardbmp_report.read(chosen.plan, files.json)
+        result = pages.read(chosen.plan, files.json)
     else:
         results.accepted(files.json)
         plan = (chosen.plan.shortened() if options.quick else chosen.plan).changed(wanted)
-        result = polardbmp_course.run(
-            plan, options.repeats, options.lock, lambda so_far: polardbmp_report.save(chosen, so_far, files.json)
-        )
-    polardbmp_report.publish(chosen, result, files.json, files.plot, files.page)
+        result = course(plan, options.repeats, options.lock, lambda so_far: pages.save(chosen, so_far, files.json))
+    pages.publish(chosen, result, files.json, files.plot, files.page)
 
 
 def numbers(option: str, text: str) -> tuple[int, ...]:

@@ -6,13 +6,11 @@ round. Before them it is measured how much memory the load touches when it may h
 """
 
 import math
-import re
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,7 +18,7 @@ from typing import Any
 
 import pymysql
 
-from .. import compute_move, dilation, farmem, mariadb_packages, paths, setup_cmd
+from .. import compute_move, dilation, farmem, paths, setup_cmd
 from ..bench import process, same_figures
 from ..bench.comparison import STRATA
 from ..bench.results import commit
@@ -32,28 +30,34 @@ from ..process import kill_all
 from ..server import Server, Settings, choose_port
 from ..shell import StrataError, console
 from ..waiting import wait_until
-from .ladder import LOAD_POOL, NODE_LEASE_S, VOID_REPEATS, undisturbed
+from .courses import (
+    COMMIT_LIMIT_S,
+    LOOK_S,
+    NODE_LEASE_S,
+    QUIET_S,
+    Background,
+    not_void,
+    possible,
+    series_of,
+    undisturbed,
+    warm_up_s,
+)
+from .ladder import LOAD_POOL
 from .legobase import ALL_LOCAL, COMPUTE, LEAST_POOL, MEMORY, OWN, POOLED, Phase, Plan, Result, Run, Setup, profile_of
 from .loads import Load, Target, load_of
 
 WARM_UP_S = 5
-QUIET_S = 60.0
-COMMIT_LIMIT_S = 300.0
-LOOK_S = 0.01
 BEHIND = 3  # times as long behind a crash as before it
-SAME_RATE = 0.9
-SAME_RATE_S = 3  # For so long, to count.
 STEPS = 6  # in which cores are taken away in place
 STEPS_LENGTH = 0.24  # of the plan's seconds, for all of them
 PORT = 23_706
 PAGE_BYTES = 16 << 10
-EACH_SECOND = re.compile(r"^\[ \d+s \] thds: \d+ tps: ([\d.]+)", re.MULTILINE)
 WHOLE_CORES = "Cores could only be given whole, since no cgroup can be made here."
 
 
 def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], None]) -> Result:
     setup_cmd.ensure_setup()
-    plan, notes = possible(plan)
+    plan, notes = possible(plan, _folder() / "dilation")
     load = load_of(plan)
     with _deployments(plan, load) as found:
         for deployment in found.values():
@@ -79,28 +83,13 @@ def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], No
         return result
 
 
-def possible(plan: Plan) -> tuple[Plan, list[str]]:
-    """The plan, without dilation where programs cannot be dilated, and why."""
-    if not plan.wish().dilated:
-        return plan, []
-    if plan.why_not_dilated:
-        raise StrataError(f"{plan.name} cannot be dilated: {plan.why_not_dilated}")
-    programs: list[str | Path] = [mariadb_packages.mariadbd(), paths.storenode_path("release")]
-    programs += [paths.memnode_path("release"), "sysbench"]
-    why = dilation.why_impossible(programs, _folder() / "dilation")
-    if why is None:
-        return plan, []
-    console.print(f"[yellow]not dilated:[/] {why}; all figures are in real time")
-    return replace(plan, dilation=1.0, cores={}), [f"Not dilated, although it was to be: {why}; all figures in real time."]
-
-
 def _begun(plan: Plan, first: "Deployment", lock: Path | None) -> Result:
     with undisturbed(lock):
         data_bytes = first.data_bytes()
         touched_bytes = first.touched_bytes(int(ALL_LOCAL * data_bytes))
         if any(setup.swapped for setup in plan.setups):
             first.look_outside()
-    result = Result(plan, data_bytes, touched_bytes, [], [commit()], machine())
+    result = Result(plan, data_bytes, [], [commit()], machine(), touched_bytes=touched_bytes)
     console.print(f"  {data_bytes / MIB:,.0f} MiB of data, of which the load touches {touched_bytes / MIB:,.0f} MiB")
     if said := result.too_large_pool():
         console.print(f"[yellow]{said}[/]")
@@ -120,12 +109,7 @@ def _measured(deployment: "Deployment", plan: Plan, setup: Setup, result: Result
         return phased(deployment, plan, setup, result.notes)
     if plan.crashes:
         return crashed(deployment, plan, setup)
-    for _ in range(VOID_REPEATS):
-        run = deployment.measure(setup)
-        if not run.void:
-            return run
-        console.print(f"  void, repeated: {run.void}")
-    return deployment.measure(setup)
+    return not_void(lambda: deployment.measure(setup))
 
 
 # --- a crash -------------------------------------------------------------------------------------------------------
@@ -141,62 +125,6 @@ def crashed(deployment: "Deployment", plan: Plan, setup: Setup) -> Run:
     back = plan.seconds + until_commit_s
     marks = {"crash_s": float(plan.seconds), "until_commit_s": until_commit_s, "warm_up_s": warm_up_s(series, before, back)}
     return Run(setup.label, before, series=series, marks=marks)
-
-
-def warm_up_s(series: list[float], before: float, back_s: float) -> float:
-    """From the first commit until the rate is nearly what it was, in that second and for some seconds on average; as long as was
-    looked if it never is."""
-    begin = int(back_s)
-    for second in range(begin, len(series) - SAME_RATE_S + 1):
-        here = series[second : second + SAME_RATE_S]
-        if min(here[0], sum(here) / SAME_RATE_S) >= SAME_RATE * before:
-            return max(0.0, second - back_s)
-    return max(0.0, len(series) - back_s)
-
-
-def each_second(log: Path) -> list[float]:
-    return [float(rate) for rate in EACH_SECOND.findall(log.read_text())]
-
-
-def series_of(run: Callable[[int], Path], seconds: int) -> list[float]:
-    """Of a load that ends when it loses its server, and is started again until its time is over: no transaction in between.
-
-    `run`: for at most so many seconds; returns what it said, of each second."""
-    series, began = [0.0] * seconds, time.monotonic()
-    while (left := seconds - (time.monotonic() - began)) >= 1:
-        second = seconds - math.ceil(left)
-        for rate in each_second(run(int(left))):
-            if second < seconds:
-                series[second] = rate
-            second += 1
-    return series[: seconds - 1]  # sysbench seldom says anything of its last one.
-
-
-class Background:
-    """A load that goes on while something is done to its server."""
-
-    def __init__(self, load: Callable[[], list[float]]) -> None:
-        self._series: list[float] | None = None
-        self._error: StrataError | None = None
-        self._thread = threading.Thread(target=self._run, args=(load,), daemon=True)
-        self._thread.start()
-
-    def _run(self, load: Callable[[], list[float]]) -> None:
-        try:
-            self._series = load()
-        except StrataError as error:
-            self._error = error
-
-    def wait(self, seconds: float) -> None:
-        self._thread.join(seconds)
-        if not self._thread.is_alive():
-            raise self._error or StrataError("the load ended before its time")
-
-    def series(self) -> list[float]:
-        self._thread.join()
-        if self._series is None:
-            raise self._error or StrataError("the load did not end well")
-        return self._series
 
 
 # --- moves ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ What takes long is done in parts (`Course`): some hit ratios now, others later, 
 while others use the machine, a lock can be held for each part that must not be disturbed.
 """
 
-import fcntl
 import math
 import os
 import time
@@ -40,6 +39,7 @@ from ..dilation import Emulation, Validity, Wish
 from ..process import BackgroundProcess
 from ..shell import Outcome, StrataError, console
 from ..waiting import wait_until
+from .courses import NODE_LEASE_S, not_void, undisturbed
 
 FOLDER = paths.BUILD / "bench" / "experiment"
 LOAD_POOL = 256 * MIB
@@ -50,8 +50,6 @@ IDLE_S_MAX = 30.0  # between light runs, as in the paper
 # A compute node that starts needs pages as of the end of the log, which eager replay may be far from.
 REPLAY_WAIT_S = 3600.0
 READ, LIGHT, HEAVY = "read", "light", "heavy"
-VOID_REPEATS = 2
-NODE_LEASE_S = 10  # as storage nodes have it by themselves
 
 
 @dataclass(frozen=True)
@@ -238,16 +236,6 @@ def _possible(plan: Plan, course: Course) -> tuple[Plan, str]:
     return replace(plan, dilation=1.0, cores={}), why
 
 
-@contextmanager
-def undisturbed(lock: Path | None) -> Iterator[None]:
-    if lock is None:
-        yield
-        return
-    with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _calibrate(site: "Site", data_bytes: int, target: float) -> Pool:
     """The buffer size that gives about this hit ratio."""
     size = max(LEAST_POOL, int(data_bytes * (1.5 if target > 0.99 else target)))
@@ -280,12 +268,7 @@ def _measure(site: "Site", pool: Pool, result: Result) -> None:
 
 def _measured(site: "Site", load: str, plan: Plan) -> "Run":
     """A run that is not void, if there is one."""
-    for _ in range(VOID_REPEATS):
-        run = _one_run(site, load, plan)
-        if run.why_void is None:
-            return run
-        console.print(f"  void, repeated: {run.why_void}")
-    return _one_run(site, load, plan)
+    return not_void(lambda: _one_run(site, load, plan))
 
 
 def _one_run(site: "Site", load: str, plan: Plan) -> "Run":
@@ -304,8 +287,9 @@ class Run:
     validity: Validity | None = None  # of a dilated one
 
     @property
-    def why_void(self) -> str | None:
-        return self.validity.why_void if self.validity else None
+    def void(self) -> str:
+        """Why; empty: it is not."""
+        return (self.validity.why_void or "") if self.validity else ""
 
     def add_to(self, point: Point) -> None:
         point.tps.append(self.tps)
@@ -315,8 +299,8 @@ class Run:
         if self.validity:
             point.late_share_max = max(point.late_share_max, self.validity.late_share)
             point.cores_used_max = max(point.cores_used_max, self.validity.cores_used)
-        if self.why_void:
-            point.void.append(self.why_void)
+        if self.void:
+            point.void.append(self.void)
 
 
 # --- one variant's cluster -------------------------------------------------------------------------------------

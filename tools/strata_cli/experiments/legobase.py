@@ -9,11 +9,12 @@ is enough of it: measured first, in pages.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from ..dilation import Wish
 from ..profile_list import ALL, MONOLITHIC
 from ..shell import StrataError
+from . import comparisons
+from .comparisons import Bar, Spread, bar, mark_of, quotient, ratio, spread, to_first_phase, values_of
 from .openaurora import Finding
 
 TITLE = "Towards Cost-Effective and Elastic Cloud Database Deployment via Memory Disaggregation"
@@ -41,8 +42,7 @@ def profile_of(kind: str) -> str:
 
 
 @dataclass(frozen=True)
-class Setup:
-    label: str
+class Setup(comparisons.Setup):
     kind: str
     share: float  # of what the load touches: so much fits into the local pool
     options: tuple[str, ...] = ()  # of the compute node
@@ -94,8 +94,11 @@ class Plan:
     def wish(self) -> Wish:
         return Wish(self.dilation, tuple(self.cores.items()))
 
+    def changed(self, settings: Mapping[str, object]) -> "Plan":
+        return replace(self, **settings)  # type: ignore[arg-type]
+
     def shortened(self) -> "Plan":
-        return replace(self, **self.quick)  # type: ignore[arg-type]
+        return self.changed(self.quick)
 
     def link_of(self, setup: Setup) -> str:
         return setup.link or self.link
@@ -130,27 +133,12 @@ class Run:
 
 
 @dataclass
-class Result:
-    plan: Plan
-    data_bytes: int
-    touched_bytes: int  # by the load when all is local
-    runs: list[Run]
-    commits: list[str]
-    machine: dict[str, object]
-    notes: list[str] = field(default_factory=list)  # what else has to be known
-    same_figures: float | None = None  # how much dilated and undilated figures differed before
+class Result(comparisons.Result[Plan, Run]):
+    touched_bytes: int = field(kw_only=True)  # by the load when all is local
 
-    def of(self, label: str) -> list[Run]:
-        found = [run for run in self.runs if run.setup == label]
-        if not found:
-            raise StrataError(f"nothing was measured for {label}")
-        return found
-
-    def tps(self, label: str) -> float:
-        return median(run.tps for run in self.of(label))
-
-    def is_whole(self) -> bool:
-        return {run.setup for run in self.runs} == {setup.label for setup in self.plan.setups}
+    def setup_facts(self) -> list[dict[str, object]]:
+        each = zip(super().setup_facts(), self.plan.setups, strict=True)
+        return [facts | {"local_bytes": self.local_bytes(setup)} for facts, setup in each]
 
     def pool_bytes(self, setup: Setup) -> int:
         """Of its buffer pool. One that is swapped has room for all, and the kernel says what of it is local."""
@@ -174,16 +162,8 @@ class Result:
 Of = Callable[[Run], float]
 
 
-def tps_of(run: Run) -> float:
-    return run.tps
-
-
 def p99_of(run: Run) -> float:
     return run.p99_ms or 0.0
-
-
-def mark_of(name: str) -> Of:
-    return lambda run: (run.marks or {}).get(name, 0.0)
 
 
 def query_of(name: str) -> Of:
@@ -194,77 +174,7 @@ def gets_of(name: str) -> Of:
     return lambda run: (run.gets or {}).get(name, 0.0)
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A value, and the least and the most of the runs it is of."""
-
-    value: float
-    least: float
-    most: float
-
-
-def spread(values: list[float]) -> Spread:
-    return Spread(median(values), min(values), max(values))
-
-
-def values_of(result: Result, label: str, of: Of) -> Spread:
-    return spread([of(run) for run in result.of(label)])
-
-
-def quotient(result: Result, above: str, below: str, of: Of = tps_of, least: float = 0.0) -> Spread:
-    """Of medians; least and most of those of the same turn. `least`: what is divided by is at least so much."""
-
-    def divided(one: float, other: float) -> float:
-        return one / max(other, least) if max(other, least) > 0 else 0.0
-
-    first, second = [of(run) for run in result.of(above)], [of(run) for run in result.of(below)]
-    turns = [divided(one, other) for one, other in zip(first, second, strict=False)]
-    return Spread(divided(median(first), median(second)), min(turns), max(turns))
-
-
-@dataclass(frozen=True)
-class Bar:
-    """What is to be reached, what the paper says, and ours."""
-
-    what: str
-    paper: float | None  # None: it says nothing of it
-    ours: float
-    unit: str = ""
-    more_is_better: bool = False
-    goal: float | None = None  # None: the paper's
-    least: float | None = None  # of the runs
-    most: float | None = None
-
-    @property
-    def wanted(self) -> float:
-        found = self.paper if self.goal is None else self.goal
-        assert found is not None
-        return found
-
-    @property
-    def agrees(self) -> bool:
-        return self.ours >= self.wanted if self.more_is_better else self.ours <= self.wanted
-
-
-def bar(what: str, paper: float | None, ours: Spread, unit: str = "", *, more: bool = False, goal: float | None = None) -> Bar:
-    return Bar(what, paper, ours.value, unit, more, goal, ours.least, ours.most)
-
-
-def ratio(what: str, paper: float, ours: Spread) -> Finding:
-    return Finding(what, paper, ours.value, ours.least, ours.most)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    plan: Plan
-    title: str
-    paper: str  # where in it
-    compare: Callable[[Result], list[Finding | Bar]]
-
-    def findings(self, result: Result) -> list[Finding | Bar]:
-        return self.compare(result) if result.is_whole() else []
-
-
+Experiment = comparisons.Experiment[Plan, Result]
 ALL_LABEL = "all local"
 ALONE = "10 %, no memory node"
 
@@ -398,15 +308,12 @@ def _figure_16(result: Result) -> list[Finding | Bar]:
     """§7.6."""
     label = result.plan.setups[0].label
 
-    def to_first(number: int) -> Spread:
-        return spread([mark_of(f"phase_{number}_tps")(run) / max(mark_of("phase_1_tps")(run), 1e-9) for run in result.of(label)])
-
     return [
         bar("without an answer at the first move", 2.0, values_of(result, label, mark_of("gap_2_s")), "s"),
         bar("without an answer at the second move", 2.0, values_of(result, label, mark_of("gap_3_s")), "s"),
-        ratio("rate of phase 2 to phase 1, twice the cores", 93_188.84 / 43_000, to_first(2)),
-        ratio("rate of phase 3 to phase 1, four times the cores", 167_953.26 / 43_000, to_first(3)),
-        bar("rate of phase 4 to phase 1", 1.0, to_first(4), more=True, goal=0.9),
+        ratio("rate of phase 2 to phase 1, twice the cores", 93_188.84 / 43_000, to_first_phase(result, label, 2)),
+        ratio("rate of phase 3 to phase 1, four times the cores", 167_953.26 / 43_000, to_first_phase(result, label, 3)),
+        bar("rate of phase 4 to phase 1", 1.0, to_first_phase(result, label, 4), more=True, goal=0.9),
         bar("core-seconds saved beside the most cores all the time", 0.44, values_of(result, label, mark_of("saved")), more=True),
     ]
 

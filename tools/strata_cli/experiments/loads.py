@@ -14,10 +14,10 @@ from ..bench.servers import database
 from ..bench.sysbench import UNIFORM, Bench, Workload
 from ..server import Server
 from ..shell import Outcome, StrataError
+from .courses import EVERY_SECOND
 from .legobase import PRODUCTION, TPCC, TPCH, Plan
 
 LIMIT_S = 300.0  # beyond the time of a run
-EVERY_SECOND = "--report-interval=1"
 PRODUCTION_SCRIPT = paths.ROOT / "bench" / "sysbench" / "production.lua"
 QUERY_LIMIT_S = 300.0
 

@@ -6,7 +6,7 @@ and machines of their own; here each group has some thousand rows, and all proce
 emulated nodes (../dilation.py). Isolation is read committed, as there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
 
@@ -14,7 +14,8 @@ from ..cluster import SERVERS_MAX
 from ..dilation import Wish
 from ..profile_list import OF_SEVERAL_WRITERS
 from ..shell import StrataError
-from .legobase import Bar, Spread, bar, spread
+from . import comparisons
+from .comparisons import Bar, bar, mark_of, quotient, ratio, to_first_phase, values_of
 from .openaurora import Finding
 
 TITLE = "PolarDB-MP: A Multi-Primary Cloud-Native Database via Disaggregated Shared Memory"
@@ -32,8 +33,7 @@ NEARLY = 0.8  # of linear, or of what it was
 
 
 @dataclass(frozen=True)
-class Setup:
-    label: str
+class Setup(comparisons.Setup):
     load: str
     servers: int
     shared: int = 0  # percent of the choices of a table
@@ -112,6 +112,7 @@ class Plan:
             return "a start after kill -9 is mostly reading and waiting for what is not dilated: disks and the registry"
         return ""
 
+    @property
     def setups(self) -> list[Setup]:
         if self.kind == SCALING:
             return [
@@ -153,62 +154,12 @@ class Run:
     void: str = ""  # why, of a dilated run
 
 
-@dataclass
-class Result:
-    plan: Plan
-    data_bytes: int
-    runs: list[Run]
-    commits: list[str]
-    machine: dict[str, object]
-    notes: list[str] = field(default_factory=list)  # what else has to be known
-    same_figures: float | None = None  # how much dilated and undilated figures differed before
-
-    def of(self, label: str) -> list[Run]:
-        found = [run for run in self.runs if run.setup == label]
-        if not found:
-            raise StrataError(f"nothing was measured for {label}")
-        return found
-
-    def is_whole(self) -> bool:
-        return {run.setup for run in self.runs} == {setup.label for setup in self.plan.setups()}
-
-
-Of = Callable[[Run], float]
-
-
-def tps_of(run: Run) -> float:
-    return run.tps
+Result = comparisons.Result[Plan, Run]
+Experiment = comparisons.Experiment[Plan, Result]
 
 
 def alone_of(run: Run) -> float:
     return run.alone_ms or 0.0
-
-
-def mark_of(name: str) -> Of:
-    return lambda run: (run.marks or {}).get(name, 0.0)
-
-
-def quotient(result: Result, above: str, below: str, of: Of = tps_of) -> Spread:
-    """Of medians; least and most of those of the same turn."""
-    first, second = [of(run) for run in result.of(above)], [of(run) for run in result.of(below)]
-    turns = [one / other if other > 0 else 0.0 for one, other in zip(first, second, strict=False)]
-    whole = median(first) / median(second) if median(second) > 0 else 0.0
-    return Spread(whole, min(turns), max(turns))
-
-
-def values_of(result: Result, label: str, of: Of) -> Spread:
-    return spread([of(run) for run in result.of(label)])
-
-
-@dataclass(frozen=True)
-class Experiment:
-    plan: Plan
-    title: str
-    paper: str  # where in it
-    compare: Callable[[Result], list[Finding | Bar]]
-
-    def findings(self, result: Result) -> list[Finding | Bar]:
-        return self.compare(result) if result.is_whole() else []
 
 
 def _figure_7(result: Result) -> list[Finding | Bar]:
@@ -233,7 +184,7 @@ def _figure_7(result: Result) -> list[Finding | Bar]:
         if load in plan.loads and {0, 100} <= set(plan.shared):
             ours = quotient(result, scaling_label(load, 100, most), scaling_label(load, 0, most))
             what = f"{load}, {most} servers: all shared to nothing shared (the paper's with {PAPERS_SERVERS})"
-            found.append(Finding(what, of_eight / PAPERS_SERVERS, ours.value, ours.least, ours.most))
+            found.append(ratio(what, of_eight / PAPERS_SERVERS, ours))
     return found
 
 
@@ -243,7 +194,7 @@ def _figure_10(result: Result) -> list[Finding | Bar]:
         bar(
             f"rate with {number} servers to that of the first",
             float(number),
-            spread([mark_of(f"phase_{number}_tps")(run) / max(mark_of("phase_1_tps")(run), 1e-9) for run in result.of(GROWING)]),
+            to_first_phase(result, GROWING, number),
             more=True,
             goal=NEARLY * number,
         )

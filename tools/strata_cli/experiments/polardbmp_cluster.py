@@ -24,9 +24,7 @@ from ..process import BackgroundProcess
 from ..server import Server
 from ..shell import Outcome, StrataError, run_logged
 from ..waiting import wait_until
-from .deployments import LOOK_S, QUIET_S, series_of
-from .ladder import NODE_LEASE_S
-from .loads import EVERY_SECOND
+from .courses import EVERY_SECOND, LOOK_S, NODE_LEASE_S, QUIET_S, series_of
 from .polardbmp import INSERTS, PRODUCTION, PROFILE, Plan
 
 SCRIPTS = paths.ROOT / "bench" / "sysbench"

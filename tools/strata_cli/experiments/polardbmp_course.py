@@ -11,15 +11,14 @@ from typing import Any
 
 import pymysql
 
-from .. import compute_servers, dilation, mariadb_packages, paths, setup_cmd
+from .. import compute_servers, paths, setup_cmd
 from ..bench import same_figures
 from ..bench.results import commit
 from ..bench.servers import MIB, alone, machine
 from ..server import Server
 from ..shell import StrataError, console
 from ..waiting import wait_until
-from .deployments import COMMIT_LIMIT_S, LOOK_S, Background, warm_up_s
-from .ladder import VOID_REPEATS, undisturbed
+from .courses import COMMIT_LIMIT_S, LOOK_S, Background, not_void, possible, undisturbed, warm_up_s
 from .polardbmp import (
     BEHIND,
     GROWTH,
@@ -44,13 +43,13 @@ END_S = 30.0  # for a thread that waits for a row, beyond its limit
 
 def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], None]) -> Result:
     setup_cmd.ensure_setup()
-    plan, notes = possible(plan)
+    plan, notes = possible(plan, FOLDER.with_name("polardbmp-dilation"))
     with alone(FOLDER.parent / "lock"):
         primaries = Primaries(plan, FOLDER, 1 if plan.kind == GROWTH else plan.most_servers)
         try:
             result = _begun(primaries, plan, notes, lock)
             for number in range(repeats):
-                setups = plan.setups()
+                setups = plan.setups
                 for setup in setups if number % 2 == 0 else reversed(setups):
                     with undisturbed(lock):
                         measured = one_run(primaries, plan, setup)
@@ -85,22 +84,6 @@ def _shown(run: Run) -> str:
     return "".join(f", {each}" for each in said)
 
 
-def possible(plan: Plan) -> tuple[Plan, list[str]]:
-    """The plan, without dilation where programs cannot be dilated, and why."""
-    if not plan.wish().dilated:
-        return plan, []
-    if plan.why_not_dilated:
-        raise StrataError(f"{plan.name} cannot be dilated: {plan.why_not_dilated}")
-    programs: list[str | Path] = [mariadb_packages.mariadbd(), paths.storenode_path("release")]
-    programs += [paths.memnode_path("release"), "sysbench"]
-    why = dilation.why_impossible(programs, FOLDER.with_name("polardbmp-dilation"))
-    if why is None:
-        return plan, []
-    console.print(f"[yellow]not dilated:[/] {why}; all figures are in real time")
-    undilated = plan.changed({"dilation": 1.0, "cores": {}})
-    return undilated, [f"Not dilated, although it was to be: {why}; all figures in real time."]
-
-
 def one_run(primaries: Primaries, plan: Plan, setup: Setup) -> Run:
     if plan.kind in (RECOVERY, GROWTH):
         with primaries.watched() as machine:
@@ -109,12 +92,7 @@ def one_run(primaries: Primaries, plan: Plan, setup: Setup) -> Run:
         return run
     primaries.use(setup.servers)
     measure = with_indexes if plan.kind == INDEXES else scaled
-    for _ in range(VOID_REPEATS):
-        found = measure(primaries, plan, setup)
-        if not found.void:
-            return found
-        console.print(f"  void, repeated: {found.void}")
-    return measure(primaries, plan, setup)
+    return not_void(lambda: measure(primaries, plan, setup))
 
 
 # --- runs of one setup after another -------------------------------------------------------------------------------

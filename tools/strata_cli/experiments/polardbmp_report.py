@@ -1,19 +1,12 @@
-"""What an experiment of polardbmp.py leaves: JSON with everything measured, a plot, and sentences beside the paper's. All of it
-can be made again from the JSON (`read`)."""
+"""The pages, plots and JSON of the experiments of polardbmp.py."""
 
-import json
-import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .. import paths
-from ..bench import results
 from ..bench.servers import MIB
-from ..shell import StrataError, console
-from .legobase_report import sentence
+from .comparisons import quotient
 from .polardbmp import (
     GROWTH,
     INDEXES,
@@ -26,13 +19,14 @@ from .polardbmp import (
     Result,
     Run,
     indexes_label,
-    quotient,
     scaling_label,
     summed,
 )
-from .report import STORAGE_NODES, draw_ratios
+from .report import draw_ratios
+from .result_page import Pages, drawn, emulation, listed
 
-CAPTION_WIDTH, NAME_WIDTH = 75, 34  # characters; the first for each part of a figure
+NAME_WIDTH = 34  # characters
+UNIT = "transactions/s"
 OTHERS_MAX = 0.1  # cores that other programs may use without being mentioned
 # Of a transaction, in this order; what they are of is in docs/experiments.md.
 COSTS = (
@@ -55,12 +49,11 @@ def scale(result: Result) -> str:
             f"groups of {plan.tables} tables of {plan.rows:,} rows, one for each server and one for all"
             f" ({result.data_bytes / MIB:,.0f} MiB)"
         )
-    counts = [len(result.of(setup.label)) for setup in plan.setups()] if result.is_whole() else [0]
     servers = ", ".join(str(count) for count in plan.nodes)
     return (
         f"Scale: {servers} servers with a pool of {plan.pool} each, profile {PROFILE}; {data}; {plan.threads} clients of each"
         f" server, {_seconds(plan)}; a memory node of {plan.memory}, three storage nodes, link {plan.link}; read committed;"
-        f" medians of {min(counts)} runs; all processes and the load on one machine with {result.machine['cores']} cores."
+        f" medians of {result.repeats()} runs; all processes and the load on one machine with {result.machine['cores']} cores."
     )
 
 
@@ -73,112 +66,32 @@ def _seconds(plan: Plan) -> str:
 
 def remarks(result: Result) -> list[str]:
     """What has to be known before any figure is looked at."""
-    said = [emulation(result)] if result.plan.wish().dilated else []
+    plan, wish = result.plan, result.plan.wish()
+    servers = f"up to {plan.most_servers} servers of {wish.cores_of('compute')} cores each"
+    said = [emulation(result, servers)] if wish.dilated else []
     said += result.notes
     others = max((run.costs.get("others_cores", 0.0) for run in result.runs), default=0.0)
     if others > OTHERS_MAX:
         said.append(f"Other programs took up to {others:.1f} of {result.machine['cores']} cores meanwhile.")
-    if result.plan.kind == RECOVERY:
+    if plan.kind == RECOVERY:
         said.append(
             f"Both servers, the other nodes and the clients share {result.machine['cores']} cores: while one is away the other"
             " has more of them."
         )
-    elif not result.plan.wish().dilated and result.plan.most_servers > 1:
+    elif not wish.dilated and plan.most_servers > 1:
         said.append(
-            f"In real time {result.plan.most_servers} servers, the other nodes and the clients share"
+            f"In real time {plan.most_servers} servers, the other nodes and the clients share"
             f" {result.machine['cores']} cores, so that more servers cannot do more work: what sharing costs can be seen here,"
             " how servers scale cannot (--dilation)."
         )
     return said
 
 
-def emulation(result: Result) -> str:
-    plan, wish = result.plan, result.plan.wish()
-    void = [run.void for run in result.runs if run.void]
-    voided = f"{len(void)} of {len(result.runs)} runs are VOID, such as: {void[0]}." if void else "No run is void."
-    late, cores = (
-        max((run.costs.get(name, 0.0) for run in result.runs), default=0.0) for name in ("late_share", "machine_cores")
-    )
-    used = f"At most {cores:.2f} of {result.machine['cores']} real cores were used by all programs, and" if cores else "Of it"
-    same = (
-        "Whether the same server gives the same figures in slower time was not measured before."
-        if result.same_figures is None
-        else f"The same server's figures in slower time differed by at most {result.same_figures:.1%}."
-    )
-    return (
-        f"Emulated: up to {plan.most_servers} servers of {wish.cores_of('compute')} cores each, a memory node of"
-        f" {wish.cores_of('memory')}, {STORAGE_NODES} storage nodes of {wish.cores_of('storage')}, clients on"
-        f" {wish.cores_of('client')}, time dilated by {plan.dilation:g}; all figures in emulated time, link {plan.link}. {used}"
-        f" {late:.1%} of the time for which emulated cores were busy was late. {voided} {same}"
-    )
+# --- tables --------------------------------------------------------------------------------------------------------
 
 
-# --- files ---------------------------------------------------------------------------------------------------------
-
-
-def publish(experiment: Experiment, result: Result, json_file: Path, plot_file: Path, page: Path | None = None) -> None:
-    save(experiment, result, json_file)
-    plot_file.parent.mkdir(parents=True, exist_ok=True)
-    plot(experiment, result, plot_file)
-    if page is not None:
-        page.write_text(markdown(experiment, result, plot_file))
-    console.print(f"{experiment.title} ({experiment.paper})")
-    for said in (*remarks(result), scale(result), *map(sentence, experiment.findings(result))):
-        console.print(said, markup=False)
-    console.print(f"written: {paths.relative(json_file.resolve())}, {paths.relative(plot_file.resolve())}")
-
-
-def save(experiment: Experiment, result: Result, json_file: Path) -> None:
-    results.put(as_json(experiment, result), json_file)
-
-
-def as_json(experiment: Experiment, result: Result) -> dict[str, object]:
-    findings = experiment.findings(result)
-    return {
-        "experiment": result.plan.name,
-        "title": experiment.title,
-        "paper": f"{TITLE}: {experiment.paper}",
-        "commits": result.commits,
-        "machine": result.machine,
-        "settings": result.plan.settings(),
-        "setups": [asdict(setup) for setup in result.plan.setups()],
-        "scale": scale(result),
-        "remarks": remarks(result),
-        "notes": result.notes,
-        "data_bytes": result.data_bytes,
-        "same_figures_deviation_max": result.same_figures,
-        "unit": "transactions/s",
-        "findings": [{**asdict(finding), "agrees": finding.agrees, "sentence": sentence(finding)} for finding in findings],
-        "runs": [asdict(run) for run in result.runs],
-    }
-
-
-def read(plan: Plan, json_file: Path) -> Result:
-    """What save() wrote."""
-    try:
-        said: dict[str, Any] = json.loads(json_file.read_text())
-        if said["experiment"] != plan.name:
-            raise StrataError(f"{json_file} holds {said['experiment']}, not {plan.name}")
-        plan = plan.changed(said["settings"])
-        if [setup["label"] for setup in said["setups"]] != [setup.label for setup in plan.setups()]:
-            raise StrataError(f"{json_file}: its setups are not those of now")
-        runs = [Run(**run) for run in said["runs"]]
-        notes, same = said["notes"], said["same_figures_deviation_max"]
-        return Result(plan, said["data_bytes"], runs, said["commits"], said["machine"], notes, same)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StrataError(f"{json_file} cannot be read as an experiment's result: {error!r}") from error
-
-
-def markdown(experiment: Experiment, result: Result, plot_file: Path) -> str:
-    """All of it as a page, beside the plot."""
-    lines = [f"# {experiment.title}", ""]
-    for said in remarks(result):
-        lines += [said, ""]
-    lines += [f'"{TITLE}", {experiment.paper}. {scale(result)} Commits: {", ".join(result.commits)}.', ""]
-    lines += [f"![{experiment.title}]({plot_file.name})", ""]
-    lines += [f"- {sentence(finding)}" for finding in experiment.findings(result)]
-    table = _timelines(result) if result.plan.kind in (RECOVERY, GROWTH) else _table(result)
-    return "\n".join([*lines, "", *table]) + "\n"
+def _lines(result: Result) -> Iterator[str]:
+    return _timelines(result) if result.plan.kind in (RECOVERY, GROWTH) else _table(result)
 
 
 def _table(result: Result) -> Iterator[str]:
@@ -200,7 +113,7 @@ def _table(result: Result) -> Iterator[str]:
 def _to_base(result: Result, run: Run) -> str:
     """Of medians."""
     bases = base_labels(result.plan)
-    if bases.get(run.setup) not in {each.setup for each in result.runs}:
+    if bases.get(run.setup) not in result.measured():
         return ""
     return f"{quotient(result, run.setup, bases[run.setup]).value:.2f}"
 
@@ -208,8 +121,8 @@ def _to_base(result: Result, run: Run) -> str:
 def base_labels(plan: Plan) -> dict[str, str]:
     """What each setup is set beside."""
     if plan.kind == INDEXES:
-        return {setup.label: indexes_label(0) for setup in plan.setups()}
-    return {setup.label: scaling_label(setup.load, setup.shared, 1) for setup in plan.setups()}
+        return {setup.label: indexes_label(0) for setup in plan.setups}
+    return {setup.label: scaling_label(setup.load, setup.shared, 1) for setup in plan.setups}
 
 
 def _timelines(result: Result) -> Iterator[str]:
@@ -218,7 +131,7 @@ def _timelines(result: Result) -> Iterator[str]:
     yield _cells("setup", "what happened when")
     yield _cells("---", "---")
     for run in result.runs:
-        yield _cells(run.setup, ", ".join(f"{name.replace('_', ' ')} {value:,.2f}" for name, value in (run.marks or {}).items()))
+        yield _cells(run.setup, listed(run.marks or {}))
 
 
 def _cells(*texts: str) -> str:
@@ -241,39 +154,25 @@ def caption_of(experiment: Experiment, result: Result) -> str:
 
 
 def plot(experiment: Experiment, result: Result, file: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     findings = experiment.findings(result)
-    drawn = _parts(result)
-    parts = len(drawn) + bool(findings)
-    figure, all_axes = pyplot.subplots(
-        1, max(parts, 1), figsize=(6.0 * max(parts, 1), max(5.4, 0.65 * len(findings))), squeeze=False
-    )
-    for axes, title in zip(all_axes[0], drawn, strict=False):
-        _draw(axes, result, title)
-        axes.set_title(title, fontsize="small")
-    if findings:
-        draw_ratios(all_axes[0][-1], findings, NAME_WIDTH)
-    figure.suptitle(f"{experiment.title} ({experiment.paper})", fontsize="medium")
-    caption = "\n".join(textwrap.wrap(caption_of(experiment, result), CAPTION_WIDTH * max(parts, 1)))
-    figure.text(0.01, 0.01, caption, fontsize="x-small", va="bottom")
-    figure.tight_layout(rect=(0, 0.04 + 0.03 * (caption.count("\n") + 1), 1, 1))
-    figure.savefig(file, dpi=110)
-    pyplot.close(figure)
+    titles = _parts(result)
+    parts = max(len(titles) + bool(findings), 1)
+    size = (6.0, max(5.4, 0.65 * len(findings)))
+    title = f"{experiment.title} ({experiment.paper})"
+    with drawn(title, caption_of(experiment, result), file, parts, size, 110) as all_axes:
+        for axes, of_part in zip(all_axes, titles, strict=False):
+            _draw(axes, result, of_part)
+            axes.set_title(of_part, fontsize="small")
+        if findings:
+            draw_ratios(all_axes[-1], findings, NAME_WIDTH)
 
 
 def _parts(result: Result) -> list[str]:
     """What has axes of its own."""
-    plan = result.plan
-    measured = {run.setup for run in result.runs}
+    plan, measured = result.plan, result.measured()
     if plan.kind == SCALING:
-        return [load for load in plan.loads if any(setup.load == load and setup.label in measured for setup in plan.setups())]
-    if plan.kind == INDEXES:
-        return ["throughput", "latency of one client"]
-    return [setup.label for setup in plan.setups() if setup.label in measured]
+        return [load for load in plan.loads if any(setup.load == load and setup.label in measured for setup in plan.setups)]
+    return ["throughput", "latency of one client"] if plan.kind == INDEXES else measured
 
 
 def _draw(axes: Any, result: Result, title: str) -> None:
@@ -286,8 +185,7 @@ def _draw(axes: Any, result: Result, title: str) -> None:
 
 
 def _draw_scaling(axes: Any, result: Result, load: str) -> None:
-    plan = result.plan
-    measured = {run.setup for run in result.runs}
+    plan, measured = result.plan, set(result.measured())
     for shared in plan.shared:
         base = scaling_label(load, shared, 1)
         points = [count for count in plan.nodes if {scaling_label(load, shared, count), base} <= measured]
@@ -304,7 +202,7 @@ def _draw_scaling(axes: Any, result: Result, load: str) -> None:
 
 
 def _draw_indexes(axes: Any, result: Result, title: str) -> None:
-    measured = {run.setup for run in result.runs}
+    measured = result.measured()
     counts = [count for count in result.plan.indexes if indexes_label(count) in measured]
     runs = [result.of(indexes_label(count)) for count in counts]
     of_rate = title == "throughput"
@@ -329,3 +227,7 @@ def _draw_series(axes: Any, run: Run, plan: Plan) -> None:
     axes.set_xlabel("seconds")
     axes.set_ylabel("transactions/s")
     axes.legend(fontsize="x-small", loc="best")
+
+
+PAGES = Pages(TITLE, Result, Run, ("data_bytes",), lambda _: UNIT, scale, remarks, _lines, plot)
+publish, save, read, markdown = PAGES.publish, PAGES.save, PAGES.read, PAGES.markdown

@@ -71,17 +71,20 @@ def emulation(result: Result) -> str:
     void = [why for point in result.points for why in point.void]
     runs = sum(len(point.tps) for point in result.points)
     voided = f" {len(void)} of {runs} runs are VOID, such as: {void[0]}." if void else f" None of {runs} runs is void."
-    same = (
-        " Whether the same server gives the same figures in slower time was not measured before"
-        if result.same_figures is None
-        else f" The same server's figures in slower time differed by at most {result.same_figures:.1%}"
-    )
     return (
         f"Emulated: a compute node of {cores['compute']} cores, {STORAGE_NODES} storage nodes of {cores['storage']},"
         f" clients on {cores['client']}, time dilated by {plan.dilation:g}; all figures in emulated time, link {plan.link}."
         f" At most {_most_cores(result):.2f} of {result.machine['cores']} real cores were used by all programs, and"
-        f" {_latest(result):.1%} of the time for which emulated cores were busy was late.{voided}{same}."
+        f" {_latest(result):.1%} of the time for which emulated cores were busy was late.{voided}"
+        f" {sameness(result.same_figures)}."
     )
+
+
+def sameness(deviation: float | None) -> str:
+    """How far figures of slower time can be relied on: by how much they differed before."""
+    if deviation is None:
+        return "Whether the same server gives the same figures in slower time was not measured before"
+    return f"The same server's figures in slower time differed by at most {deviation:.1%}"
 
 
 def _most_cores(result: Result) -> float:
