@@ -393,6 +393,21 @@ StatusOr<FusionLeaveRequest> decode_fusion_leave(Bytes bytes) {
                                      });
 }
 
+std::string encode(const FusionLineRequest& request) {
+  std::string out;
+  append_caller(&out, request.caller);
+  append_bytes32(&out, request.own_end);
+  return out;
+}
+
+StatusOr<FusionLineRequest> decode_fusion_line(Bytes bytes) {
+  return decoded<FusionLineRequest>(bytes, error_invalid_argument("not a server's line"),
+                                    [](ByteReader* in, FusionLineRequest* out) {
+                                      return read_caller(in, &out->caller) &&
+                                             read_text(in, kOwnEndBytesMax, &out->own_end);
+                                    });
+}
+
 // --- pages ---
 
 std::string encode(const AskPagesRequest& request) {

@@ -73,6 +73,13 @@ struct FusionLeaveRequest {
   StreamPosition end;  // of its log; durable
 };
 
+// The caller keeps the connection that this comes with for as long as it may use anything.
+struct FusionLineRequest {
+  PageCaller caller;
+  std::string own_end;  // transport::KeptConnection::own_end()
+};
+constexpr size_t kOwnEndBytesMax = 128;
+
 // --- pages ---
 
 struct AskPagesRequest {
@@ -199,6 +206,8 @@ std::string encode(const FusionCallerRequest& request);
 StatusOr<FusionCallerRequest> decode_fusion_caller(Bytes bytes);
 std::string encode(const FusionLeaveRequest& request);
 StatusOr<FusionLeaveRequest> decode_fusion_leave(Bytes bytes);
+std::string encode(const FusionLineRequest& request);
+StatusOr<FusionLineRequest> decode_fusion_line(Bytes bytes);
 
 std::string encode(const AskPagesRequest& request);
 StatusOr<AskPagesRequest> decode_ask_pages(Bytes bytes);

@@ -420,6 +420,7 @@ TEST_P(FusionMessages, OfWhoTakesPart) {
   }
   message(reply_of(kFusionRenew), renewed, decode_fusion_renew_reply);
   message(request_of(kFusionLeave), FusionLeaveRequest{who, {kStream, lsn()}}, decode_fusion_leave);
+  message(request_of(kFusionLine), FusionLineRequest{who, some_bytes(40)}, decode_fusion_line);
 }
 
 TEST_P(FusionMessages, OfWhoGoesOnAtANewMemoryNode) {

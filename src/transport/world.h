@@ -63,6 +63,12 @@ class Stream {
   virtual void set_reading(bool reading) = 0;  // true at first
   [[nodiscard]] virtual bool carries_descriptors() const { return false; }
   [[nodiscard]] virtual std::string peer() const = 0;  // for messages
+  // What names the other end to both: its own_end() is that if nobody stands between them. Empty:
+  // unknown.
+  [[nodiscard]] virtual std::string other_end() const { return {}; }
+  // on_closed() tells of an end that the other side has made, in order: it closed the stream, or
+  // its process is gone.
+  [[nodiscard]] virtual bool ended_by_peer() const { return false; }
 };
 
 class Listener {  // listens until it is destroyed

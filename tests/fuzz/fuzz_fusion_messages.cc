@@ -64,6 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 12:
       there_and_back(bytes, decode_adoption_ended);
       there_and_back(bytes, decode_fusion_leave);
+      there_and_back(bytes, decode_fusion_line);
       break;
     case 13:
       there_and_back(bytes, decode_write_back_pages);

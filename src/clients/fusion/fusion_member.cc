@@ -21,6 +21,7 @@ constexpr uint64_t kJoinWaitUs = 6'000'000;  // longer than the memory node keep
 constexpr uint64_t kJoinPauseUs = 50'000;
 constexpr uint64_t kServeUsMax = 30'000'000;
 constexpr uint64_t kRenewPauseUs = 50'000;  // after a renewal that failed
+constexpr size_t kLinesMax = 16;            // that nobody knows anything of
 constexpr uint64_t kGoOnPauseUs = 20'000;   // before the next memory node is asked again
 
 // False: the thread was interrupted.
@@ -138,7 +139,13 @@ FusionMember::FusionMember(const FusionMemberOptions& options,
   horizon_.use(opened.times, joined.epoch);
 }
 
-FusionMember::~FusionMember() { stop(); }
+// FC60: the line is closed when nothing here uses anything any more.
+FusionMember::~FusionMember() {
+  stop();
+  pages_.reset();
+  lease_.end();
+  lines_.clear();
+}
 
 void FusionMember::stop() {
   stopping_.raise();
@@ -198,10 +205,12 @@ void FusionMember::keep_renewing() {
   name_this_thread("fusion-lease");
   const InterruptScope scope(&interrupt_);
   uint64_t pause_us = options_.renew_us;
+  keep_line();
   while (!stopping_.wait_for_us(pause_us)) {
     const Status renewed = renew();
     if (is_withdrawn(renewed)) go_on();
     if (!status().ok()) return;
+    keep_line();
     pause_us = renewed.ok() ? options_.renew_us : std::min(kRenewPauseUs, options_.renew_us);
   }
 }
@@ -239,6 +248,43 @@ Status FusionMember::renew() {
   if (reply->members != members_heard_ && options_.members) options_.members(reply->servers);
   if (open_tables(*reply)) members_heard_ = reply->members;
   return ok_status();
+}
+
+// FC60
+void FusionMember::keep_line() {
+  if (lines_epoch_ != epoch()) {
+    lines_.clear();  // to a memory node that can fence nobody any more
+    lines_epoch_ = epoch();
+    line_taken_ = line_refused_ = false;
+  }
+  if (line_refused_) return;
+  if (!lines_.empty() && !lines_.back()->stands()) {
+    lines_.pop_back();
+    line_taken_ = false;
+  }
+  if (line_taken_) return;
+  if (offer_line().ok()) counters_.lines.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Fails: again with the next renewal, unless none is taken.
+Status FusionMember::offer_line() {
+  transport::CallOptions call;
+  call.method = proto::kFusionLine;
+  call.epoch = lines_epoch_.value;
+  call.deadline_us = monotonic_us() + options_.call_us_max;
+  if (lines_.empty() || line_unanswered_) {
+    STRATA_ASSIGN_OR_RETURN(auto kept, calls_.channel()->keep_connection(call.deadline_us));
+    lines_.push_back(std::move(kept));
+  }
+  transport::KeptConnection* const line = lines_.back().get();
+  const proto::FusionLineRequest request{calls_.caller_under(lines_epoch_), line->own_end()};
+  transport::BlockingReply reply;
+  const Status taken = calls_.channel()->call_on(line, call, proto::encode(request), &reply);
+  line_unanswered_ = !reply.answered;  // it may be the line: it stays, and carries no call again
+  line_taken_ = taken.ok();
+  line_refused_ = (reply.answered && (is_unsupported(taken) || is_invalid_argument(taken))) ||
+                  lines_.size() >= kLinesMax;
+  return taken;
 }
 
 void FusionMember::close_tables(const proto::FusionRenewReply& reply) {

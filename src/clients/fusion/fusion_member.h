@@ -17,6 +17,10 @@
 //         next lease is asked for. Whatever fails is done again, from the start if there is yet
 //         another epoch. Nothing is given up or put meanwhile. Who is refused, or has no kernel
 //         that serves (its last life's log is not redone), is as if fenced.
+//   FC60  While it has a lease, and may use anything of this membership, it keeps a connection to
+//        the memory node that nothing else closes, its line: so its end tells there that the
+//        process is gone (FV14), and nobody has to wait for the end of the lease. One that broke is
+//        replaced with the next renewal. Where lines do not count, the lease alone tells.
 //   FC32  leave() ends the lease first, then says so: what the memory node gives to others
 //         meanwhile nobody here uses. If the answer is lost, the server is fenced when its lease is
 //         over.
@@ -85,6 +89,7 @@ struct FusionMemberOptions {
 struct FusionMemberCounters {
   std::atomic<uint64_t> renewals{0}, renewals_failed{0}, tables_opened{0}, tables_closed{0};
   std::atomic<uint64_t> resumed{0};  // memory nodes that were followed by another (FC51)
+  std::atomic<uint64_t> lines{0};    // FC60: that the memory node has taken
 };
 
 class FusionMember {
@@ -146,6 +151,8 @@ class FusionMember {
   static transport::RegionPath path_over(const transport::BlockingChannel& channel,
                                          transport::RegionPath wanted);
   void keep_renewing();
+  void keep_line();
+  Status offer_line();
   void go_on();
   Status try_go_on(FusionPages* pages) STRATA_REQUIRES(renewing_);
   Status say_all(const proto::PageCaller& caller, FusionPages* pages);
@@ -187,6 +194,13 @@ class FusionMember {
   std::atomic<bool> serves_{false};  // serve() has returned
   std::unique_ptr<RemoteRowLocks> row_locks_;
   std::unique_ptr<RemoteEvents> events_;
+  // FC60, the renewer's until that has ended. The last one is the line, or is to be; what may have
+  // become of those before is not known.
+  std::vector<std::unique_ptr<transport::KeptConnection>> lines_;
+  Epoch lines_epoch_;        // of the memory node that they are to
+  bool line_taken_ = false;  // by it
+  bool line_unanswered_ = false;
+  bool line_refused_ = false;  // none counts there
   StopFlag stopping_;
   WaitInterrupt interrupt_;
   std::thread renewer_;

@@ -47,6 +47,10 @@
 //        enough, and of further grants it hears as of any event.
 //   FV13  A page that goes from server to server is written to storage once for all that happens
 //        within write_age_us, unless a checkpoint or whoever needs a slot waits for it.
+//   FV14  A server's process is known to have ended when it, or its kernel, has ended the connection
+//        that it keeps for that (its line): then nothing of it is waited for but what is on its
+//        way (FV4, FV7). A line counts only if both ends call the server's end by the same name, so
+//        that nobody who stands between can have ended it; and a break of it tells nothing.
 //
 // A service that does not recover begins under an authority record of a predecessor only once
 // storage has everything that the streams of that one's servers hold, or makes pages from the log:
@@ -104,8 +108,9 @@ struct FusionServiceOptions {
 // Relaxed, for people and tests.
 struct FusionServiceCounters {
   std::atomic<uint64_t> joined{0}, left{0}, fenced{0}, expired{0}, released{0}, resumed{0};
-  std::atomic<uint64_t> stale_calls{0};    // FV1: another epoch, another life, nobody's
-  std::atomic<uint64_t> calls_unready{0};  // FV1: without the authority
+  std::atomic<uint64_t> lines{0}, lines_ended{0};  // FV14
+  std::atomic<uint64_t> stale_calls{0};            // FV1: another epoch, another life, nobody's
+  std::atomic<uint64_t> calls_unready{0};          // FV1: without the authority
   std::atomic<uint64_t> bad_requests{0}, too_many_requests{0};
   std::atomic<uint64_t> renewals{0}, appends{0}, appends_failed{0};
   std::atomic<uint64_t> pages_told{0}, pages_untold{0};  // FV6
@@ -316,6 +321,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void try_joins();
   void renew(const proto::FusionRenewRequest& request, const To& to);
   void leave(const proto::FusionLeaveRequest& request, const To& to);
+  void note_line(const proto::FusionLineRequest& request, const To& to);
   // --- in the place of a memory node that is gone ---
   void expect(const fusion::Member& member);
   void resume(const proto::FusionResumeRequest& request, const To& to);
@@ -328,6 +334,8 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   [[nodiscard]] FusionRecovery recovery() const;
   void fence_member(NodeId server);
   void note_exited(NodeId server, uint64_t life);
+  void take_away(NodeId server, uint64_t life);
+  void line_ended(NodeId server, uint64_t life);  // any thread
   void begin_fenced(Server* server);
   void look_after_members();
   void seal(Server* server);

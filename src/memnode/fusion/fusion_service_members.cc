@@ -273,6 +273,40 @@ void FusionService::leave(const proto::FusionLeaveRequest& request, const To& to
   advance();
 }
 
+// FV14
+void FusionService::fusion_line(Bytes payload, const To& to) {
+  auto request = proto::decode_fusion_line(payload);
+  if (request.ok()) {
+    const std::string other_end = to->other_end();
+    if (other_end.empty() || other_end != request->own_end)
+      return to->fail(error_unsupported("this server calls the other end of the connection " +
+                                        (other_end.empty() ? "nothing" : other_end)),
+                      epoch_.value);
+    to->when_peer_ends([weak = weak_from_this(), caller = request->caller] {
+      if (const std::shared_ptr<FusionService> self = weak.lock(); self != nullptr)
+        self->line_ended(caller.server, caller.life);
+    });
+  }
+  serve(std::move(request), &FusionService::note_line, to, payload.size());
+}
+
+void FusionService::note_line(const proto::FusionLineRequest& request, const To& to) {
+  if (check_life(request.caller, to) == nullptr) return;
+  count(&counters_.lines);
+  to->reply({}, epoch_.value);
+}
+
+void FusionService::line_ended(NodeId id, uint64_t life) {
+  post_always([this, id, life] {
+    count(&counters_.lines_ended);
+    const Server* const server = find(id);
+    if (server != nullptr && server->life == life && !server->fenced)
+      diag(Severity::kWarning, "fusion: the process of server %u has ended; it is fenced",
+           unsigned{id.value});
+    take_away(id, life);
+  });
+}
+
 void FusionService::fence(NodeId server) {
   post_always([this, server] {
     fence_member(server);
@@ -281,11 +315,13 @@ void FusionService::fence(NodeId server) {
 }
 
 void FusionService::exited(NodeId server, uint64_t life) {
-  post_always([this, server, life] {
-    note_exited(server, life);
-    advance();
-    look_after_members();
-  });
+  post_always([this, server, life] { take_away(server, life); });
+}
+
+void FusionService::take_away(NodeId server, uint64_t life) {
+  note_exited(server, life);
+  advance();
+  look_after_members();
 }
 
 // FU4, FV7. Its process is not there any more.

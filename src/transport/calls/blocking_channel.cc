@@ -105,18 +105,18 @@ void BlockingChannel::attempt(const CallOptions& options, Bytes request, Blockin
     if (!made.ok()) return;
     attempt->socket = *std::move(made);
   }
-  attempt->status = exchange(options, request, reply, attempt);
+  const SocketWait wait(attempt->socket->fd());
+  attempt->status = SocketWait::interrupted()
+                        ? error_interrupted()
+                        : exchange(options, request, reply, attempt->socket.get(), &attempt->sent);
   if (reply->answered) return put_back(std::move(attempt->socket));
   count(counters_->connections_closed);  // BC2
 }
 
 Status BlockingChannel::exchange(const CallOptions& options, Bytes request, BlockingReply* reply,
-                                 Attempt* attempt) {
-  BlockingSocket* const socket = attempt->socket.get();
+                                 BlockingSocket* socket, bool* sent) {
   MethodCounters& counters = counters_->of(options.method);
   const uint64_t deadline_ns = options.deadline_us * 1000;
-  const SocketWait wait(socket->fd());
-  if (SocketWait::interrupted()) return error_interrupted();
   FrameHeader header;
   header.method = options.method;
   header.request_id = socket->next_request_id();
@@ -128,7 +128,7 @@ Status BlockingChannel::exchange(const CallOptions& options, Bytes request, Bloc
   const uint64_t arrival_ns = model != nullptr ? model->request(monotonic_ns(), bytes_out) : 0;
   iovec payload{const_cast<char*>(request.data()), request.size()};
   STRATA_RETURN_IF_ERROR(socket->write({iovec{head, sizeof head}, payload}, deadline_ns));
-  attempt->sent = true;
+  *sent = true;
   count(counters.bytes_out, bytes_out);
 
   FrameHeader answer;
@@ -150,6 +150,27 @@ Status BlockingChannel::exchange(const CallOptions& options, Bytes request, Bloc
   if (!decoded.status.ok()) reply->payload.clear();
   return decoded.status;
 }
+
+StatusOr<std::unique_ptr<KeptConnection>> BlockingChannel::keep_connection(uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<BlockingSocket> socket, connect(deadline_us * 1000));
+  return std::make_unique<KeptConnection>(std::move(socket));
+}
+
+Status BlockingChannel::call_on(KeptConnection* connection, const CallOptions& options,
+                                Bytes request, BlockingReply* reply) {
+  STRATA_ASSERT(options.method > 0 && options.method < kMethodsMax);
+  STRATA_ASSERT(request.size() <= options_.limits.payload_bytes_max);
+  reply->answered = false;
+  reply->attached.reset();
+  bool sent = false;
+  return exchange(options, request, reply, connection->socket_.get(), &sent);
+}
+
+KeptConnection::KeptConnection(std::unique_ptr<BlockingSocket> socket)
+    : socket_(std::move(socket)) {}
+KeptConnection::~KeptConnection() = default;
+std::string KeptConnection::own_end() const { return own_end_of(socket_->fd()); }
+bool KeptConnection::stands() const noexcept { return !socket_->is_over(); }
 
 StatusOr<std::unique_ptr<BlockingSocket>> BlockingChannel::connect(uint64_t deadline_ns) {
   const std::string where = address_.now();

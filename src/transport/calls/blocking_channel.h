@@ -8,6 +8,8 @@
 //        idempotent, else as if the connection had broken.
 //   BC3  A call whose connection broke is sent once more, on a new connection, if it is idempotent
 //        or had not been sent whole.
+//   BC5  A connection that is kept carries the calls made on it, one at a time, and is closed when
+//        its KeptConnection is destroyed, by nothing else: no end of a call, no interrupt.
 // Replies are read by the calling thread: no other thread has to wake up on this side.
 #pragma once
 
@@ -25,6 +27,23 @@
 namespace strata::transport {
 
 class BlockingSocket;
+
+// BC5. Used by one thread at a time.
+class KeptConnection {
+ public:
+  explicit KeptConnection(std::unique_ptr<BlockingSocket> socket);
+  ~KeptConnection();
+  KeptConnection(const KeptConnection&) = delete;
+  KeptConnection& operator=(const KeptConnection&) = delete;
+  // What the peer knows as the other end if nobody stands between (Responder::other_end()).
+  [[nodiscard]] std::string own_end() const;
+  // False: the peer has ended it, or it broke.
+  [[nodiscard]] bool stands() const noexcept;
+
+ private:
+  friend class BlockingChannel;
+  const std::unique_ptr<BlockingSocket> socket_;
+};
 
 struct BlockingChannelOptions {
   ConnectionLimits limits = {};
@@ -54,6 +73,13 @@ class BlockingChannel {
   // options.wait_for_connection must be false.
   Status call(const CallOptions& options, Bytes request, BlockingReply* reply);
 
+  // BC5. A new connection. Blocks until that deadline at most. Errors: as a call's.
+  StatusOr<std::unique_ptr<KeptConnection>> keep_connection(uint64_t deadline_us);
+  // As call(), on it, once. An error that is not the handler's: the connection carries no further
+  // calls.
+  Status call_on(KeptConnection* connection, const CallOptions& options, Bytes request,
+                 BlockingReply* reply);
+
   // The peer may be at another address by now, and not answer any more at the one before: sockets
   // that no call uses are closed. Does not block.
   void forget_connections() { drop_cached(); }
@@ -66,7 +92,7 @@ class BlockingChannel {
   struct Attempt;
   void attempt(const CallOptions& options, Bytes request, BlockingReply* reply, Attempt* attempt);
   Status exchange(const CallOptions& options, Bytes request, BlockingReply* reply,
-                  Attempt* attempt);
+                  BlockingSocket* socket, bool* sent);
   StatusOr<std::unique_ptr<BlockingSocket>> connect(uint64_t deadline_ns);
   Status authenticate(BlockingSocket* socket, uint64_t deadline_ns);
   std::unique_ptr<BlockingSocket> take_cached();

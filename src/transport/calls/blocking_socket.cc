@@ -127,6 +127,11 @@ Status BlockingSocket::read_frame(uint32_t payload_bytes_max, uint64_t deadline_
   return verify_payload(*header, *payload);
 }
 
+bool BlockingSocket::is_over() const noexcept {
+  pollfd one{fd_.get(), POLLRDHUP, 0};
+  return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 bool BlockingSocket::is_idle() const noexcept {
   char byte;
   return ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;

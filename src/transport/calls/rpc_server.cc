@@ -59,7 +59,6 @@ void ServerCore::close() {
   channels_.clear();
   unauthenticated_.clear();
   for (Handler& handler : handlers_) handler = nullptr;
-  observer_ = nullptr;
 }
 
 // RS5. The oldest goes, whatever it has said: a crowd that says half a word each would otherwise
@@ -109,7 +108,6 @@ void ServerCore::on_ready(Link* link) {
       Link::close(std::move(old));
     }
   }
-  if (observer_) observer_(link->id(), channel_id, true);
 }
 
 bool ServerCore::on_frame(Link* link, const Frame& frame) {
@@ -141,7 +139,20 @@ bool ServerCore::on_frame(Link* link, const Frame& frame) {
 void ServerCore::on_closed(Link* link, const Status& why) {
   if (!sessions_.at(link->id()).ready || is_corruption(why) || is_no_space(why))
     log_refused(link->peer(), why);
+  Task then;
+  if (link->ended_by_peer()) then = std::move(sessions_.at(link->id()).when_peer_ends);
   end(link->id());
+  if (then) then();
+}
+
+std::string ServerCore::other_end_of(uint64_t session_id) const {
+  const auto place = sessions_.find(session_id);
+  return place == sessions_.end() ? std::string() : place->second.link->other_end();
+}
+
+void ServerCore::when_peer_ends(uint64_t session_id, Task then) {
+  const auto place = sessions_.find(session_id);
+  if (place != sessions_.end()) place->second.when_peer_ends = std::move(then);
 }
 
 void ServerCore::end(uint64_t session_id) {
@@ -155,7 +166,6 @@ void ServerCore::end(uint64_t session_id) {
   const uint64_t channel_id = session.link->connection().hello().channel_id;
   const auto channel = channels_.find(channel_id);
   if (channel != channels_.end() && channel->second == session_id) channels_.erase(channel);
-  if (observer_) observer_(session_id, channel_id, false);
 }
 
 void ServerCore::log_refused(const std::string& peer, const Status& why) {
@@ -239,6 +249,16 @@ void Responder::fail(const Status& error, uint64_t epoch) {
   answer(error, std::string(), epoch, {});
 }
 
+std::string Responder::other_end() const {
+  STRATA_ASSERT(server_ != nullptr && server_->executor()->in_thread());
+  return server_->other_end_of(connection_id_);
+}
+
+void Responder::when_peer_ends(Task then) {
+  STRATA_ASSERT(server_ != nullptr && server_->executor()->in_thread());
+  server_->when_peer_ends(connection_id_, std::move(then));
+}
+
 void Responder::answer(const Status& status, std::string payload, uint64_t epoch,
                        FileDescriptor attached) {
   STRATA_ASSERT(server_ != nullptr);
@@ -262,8 +282,6 @@ RpcServer::~RpcServer() {
 void RpcServer::handle(uint16_t method, Handler handler) {
   core_->handle(method, std::move(handler));
 }
-
-void RpcServer::observe(ConnectionObserver observer) { core_->observe(std::move(observer)); }
 
 StatusOr<std::string> RpcServer::listen(const std::string& address) {
   StatusOr<std::string> result = error_internal("not run");

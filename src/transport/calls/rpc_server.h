@@ -13,6 +13,9 @@
 //   RS5  Peers that do not authenticate cannot keep others out. When all places are taken the
 //        oldest of those that are not authenticated gives its place to the one that comes. What an
 //        authenticated peer has stays its own.
+//   RS6  That a peer has ended a connection is told only if its side did that, in order (it closed
+//        the connection, or its process is gone), and after all that came before: no break of the
+//        network, and nothing that this side has closed, is told so.
 // Handlers must not block: they hand slow work to threads of their own, with the Responder.
 #pragma once
 
@@ -61,6 +64,12 @@ class Responder {
   // With an open file for the caller; only over unix sockets (carries_descriptors()).
   void reply_with(FileDescriptor attached, std::string payload, uint64_t epoch = 0);
   [[nodiscard]] bool carries_descriptors() const noexcept { return carries_descriptors_; }
+  // For handlers, in the executor's thread, before the answer. What the caller knows as its own end
+  // of the connection if nobody stands between it and this server; empty: unknown.
+  [[nodiscard]] std::string other_end() const;
+  // The same. Runs `then` in the executor's thread once the peer has ended this connection (RS6);
+  // else never. Of several the last.
+  void when_peer_ends(Task then);
 
  private:
   friend class ServerCore;
@@ -86,11 +95,6 @@ class RpcServer {
 
   // Before the first listen(). Asserts 0 < method < kMethodsMax, and that it is new.
   void handle(uint16_t method, Handler handler);
-  // Tells when connections come (authenticated) and go. Before the first listen(). In the
-  // executor's thread.
-  using ConnectionObserver =
-      absl::AnyInvocable<void(uint64_t connection_id, uint64_t channel_id, bool open)>;
-  void observe(ConnectionObserver observer);
   // Returns the address with the port chosen. Blocks as the destructor does. Errors name the
   // address: kInvalidArgument (not one to bind to), kAlreadyExists (in use), kInternal.
   StatusOr<std::string> listen(const std::string& address);

@@ -1,10 +1,11 @@
 // Goal: servers, channels and blocking channels keep their promises over real sockets and threads,
-// TCP and unix (CA1, RS1-RS4, CH1-CH3, BC1-BC3, SN1, SN2). Method: an IO thread for the server, one
+// TCP and unix (CA1, RS1-RS4, RS6, CH1-CH3, BC1-BC3, BC5, SN1, SN2). Method: an IO thread for the server, one
 // for channels, many callers.
 #include "transport/sockets/socket.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -30,7 +31,7 @@ using test::Folder;
 using test::IoNode;
 using test::secret_of;
 
-constexpr uint16_t kEcho = 1, kLater = 2, kKeep = 3, kFile = 4;
+constexpr uint16_t kEcho = 1, kLater = 2, kKeep = 3, kFile = 4, kLine = 5;
 constexpr uint64_t kSecond = 1'000'000;
 
 uint64_t in_seconds(uint64_t seconds) { return monotonic_us() + seconds * kSecond; }
@@ -58,6 +59,11 @@ class Server {
       if (!responder.carries_descriptors()) return responder.fail(error_invalid_argument("no"));
       responder.reply_with(std::move(file), "here");
     });
+    server_->handle(kLine, [this](const Request&, Responder responder) {
+      responder.when_peer_ends([this] { ++lines_ended_; });
+      const std::string other_end = responder.other_end();
+      responder.reply(std::string(other_end));
+    });
     const auto listening = server_->listen(address);
     EXPECT_TRUE(listening.ok()) << listening.status();
     address_ = listening.value_or("");
@@ -78,6 +84,12 @@ class Server {
     std::vector<Responder> kept;
     const MutexLock lock(mutex_);
     kept.swap(kept_);
+  }
+  [[nodiscard]] uint32_t lines_ended() const { return lines_ended_.load(); }
+  [[nodiscard]] uint64_t connections() {
+    size_t now = 0;
+    run_and_wait(node_.world().executor, [&] { now = server_->connections(); });
+    return now;
   }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] Counters& counters() { return server_->counters(); }
@@ -101,6 +113,7 @@ class Server {
   bool stop_ = false;
   std::vector<std::pair<Responder, std::string>> later_;
   std::vector<Responder> kept_;
+  std::atomic<uint32_t> lines_ended_{0};
   std::unique_ptr<RpcServer> server_;
   std::string address_;
   std::thread worker_;
@@ -120,6 +133,132 @@ class Sockets : public testing::TestWithParam<const char*> {
   Folder folder_;
 };
 INSTANTIATE_TEST_SUITE_P(Both, Sockets, testing::Values("unix", "tcp"));
+
+// --- what the end of a connection tells (RS6, BC5) ---
+
+// Passes bytes on, both ways; ends both sides in order with one of them, or when it is told to.
+class Relay {
+ public:
+  Relay(const std::string& address, const std::string& to)
+      : to_(*parse_address(to)), listener_(*open_socket(*parse_address(address))) {
+    const SocketAddress own = *parse_address(address);
+    EXPECT_EQ(::bind(listener_.get(), own.get(), own.bytes), 0);
+    EXPECT_EQ(::listen(listener_.get(), 1), 0);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Relay() { stop(); }
+  void stop() {
+    if (!thread_.joinable()) return;
+    stop_ = true;
+    thread_.join();
+  }
+  std::string address() {
+    SocketAddress own;
+    own.bytes = sizeof own.storage;
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.bytes);
+    return to_text(own);
+  }
+
+ private:
+  void run() {
+    FileDescriptor in, out;
+    while (!stop_) {
+      pollfd all[3] = {{listener_.get(), POLLIN, 0}, {in.get(), POLLIN, 0}, {out.get(), POLLIN, 0}};
+      ::poll(all, 3, 10);
+      if (all[0].revents != 0) {
+        in.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        out = *open_socket(to_);
+        ::connect(out.get(), to_.get(), to_.bytes);
+      }
+      if (all[1].revents != 0) pass(in.get(), out.get());
+      if (all[2].revents != 0) pass(out.get(), in.get());
+    }
+  }
+  static void pass(int from, int to) {
+    char bytes[4096];
+    const ssize_t got = ::recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (got <= 0) return;
+    EXPECT_EQ(::send(to, bytes, static_cast<size_t>(got), MSG_NOSIGNAL), got);
+  }
+  const SocketAddress to_;
+  FileDescriptor listener_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+std::string said_on(BlockingChannel* channel, KeptConnection* line, uint16_t method) {
+  BlockingReply reply;
+  const Status status = channel->call_on(
+      line, {.method = method, .epoch = 1, .deadline_us = in_seconds(60)}, "x", &reply);
+  EXPECT_TRUE(status.ok()) << status;
+  return reply.payload;
+}
+
+TEST_P(Sockets, AKeptConnectionEndsWithItsOwnerAndThatIsTold) {
+  Server server(listen_address());
+  const auto channel = blocking(server.address());
+  auto line = channel->keep_connection(in_seconds(60));
+  auto other = channel->keep_connection(in_seconds(60));
+  ASSERT_TRUE(line.ok() && other.ok());
+  EXPECT_EQ(said_on(channel.get(), line->get(), kEcho), "x");
+  EXPECT_EQ(said_on(channel.get(), line->get(), kLine), (*line)->own_end());
+  EXPECT_NE((*line)->own_end(), "");
+  channel->forget_connections();
+  {
+    WaitInterrupt interrupt;
+    interrupt.interrupt();
+    const InterruptScope scope(&interrupt);
+    EXPECT_EQ(said_on(channel.get(), line->get(), kEcho), "x") << "an interrupt ends none of it";
+  }
+  EXPECT_TRUE((*line)->stands());
+  EXPECT_EQ(server.lines_ended(), 0u);
+  other->reset();  // one that nobody asked about
+  line->reset();
+  while (server.lines_ended() == 0) std::this_thread::yield();
+  while (server.connections() != 0) std::this_thread::yield();
+  EXPECT_EQ(server.lines_ended(), 1u);
+}
+
+TEST_P(Sockets, AKeptConnectionThatItsServerEndsTellsNothing) {
+  auto server = std::make_unique<Server>(listen_address());
+  const auto channel = blocking(server->address());
+  auto line = channel->keep_connection(in_seconds(60));
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(said_on(channel.get(), line->get(), kLine), (*line)->own_end());
+  server.reset();  // no task runs any more
+  while ((*line)->stands()) std::this_thread::yield();
+}
+
+TEST(SocketEnds, WhoPassesBytesOnIsSeenByTheNamesOfTheEnds) {
+  set_diag_sink([](Severity, std::string_view) {});
+  Server server("tcp:127.0.0.1:0");
+  Relay relay("tcp:127.0.0.1:0", server.address());
+  BlockingChannel channel(secret_of('s'), relay.address(), {});
+  auto line = channel.keep_connection(in_seconds(60));
+  ASSERT_TRUE(line.ok()) << line.status();
+  const std::string other_end = said_on(&channel, line->get(), kLine);
+  EXPECT_NE(other_end, "");
+  EXPECT_NE(other_end, (*line)->own_end());
+  relay.stop();
+}
+
+TEST(SocketEnds, ABreakTellsNothing) {  // RS6
+  set_diag_sink([](Severity, std::string_view) {});
+  Server server("tcp:127.0.0.1:0");
+  BlockingChannel channel(secret_of('s'), server.address(), {});
+  auto line = channel.keep_connection(in_seconds(60));
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(said_on(&channel, line->get(), kLine), (*line)->own_end());
+  // As a network or a peer's kernel breaks it: reset.
+  for (int fd = 3; fd < 200; ++fd) {
+    if (own_end_of(fd) != (*line)->own_end()) continue;
+    const linger at_once{1, 0};
+    ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+  }
+  line->reset();
+  while (server.connections() != 0) std::this_thread::yield();
+  EXPECT_EQ(server.lines_ended(), 0u);
+}
 
 TEST_P(Sockets, BlockingCallsOfManyThreads) {
   Server server(listen_address());

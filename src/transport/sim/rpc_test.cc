@@ -363,23 +363,6 @@ TEST_F(Rpc, AChannelMayBeDestroyedInItsOwnCallbacks) {
   EXPECT_EQ(world_.connections(), 0u);
 }
 
-TEST_F(Rpc, ObserversSeeConnectionsComeAndGo) {
-  server_.reset();
-  server_ = std::make_unique<RpcServer>(world_.world(1), test::secret_of('s'), ServerOptions());
-  std::vector<bool> seen;
-  server_->observe([&](uint64_t, uint64_t channel_id, bool open) {
-    EXPECT_NE(channel_id, 0u);
-    seen.push_back(open);
-  });
-  ASSERT_TRUE(server_->listen("sim:1:1").ok());
-  auto c = channel();
-  world_.run_for(100'000);
-  EXPECT_EQ(seen, std::vector<bool>{true});
-  c.reset();
-  world_.run_for(100'000);
-  EXPECT_EQ(seen, (std::vector<bool>{true, false}));
-}
-
 // A page of 16 KiB read over the modelled RDMA link takes what the papers measure, 8 us.
 TEST(LinkSpeeds, APageOverRdmaTakesEightMicroseconds) {
   const auto speed = link_speed("rdma25g");

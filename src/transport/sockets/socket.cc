@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
@@ -54,6 +55,8 @@ StatusOr<SocketAddress> parse_tcp(const std::string& address, Bytes rest) {
   out.bytes = sizeof *v6;
   return out;
 }
+
+std::string process_end(pid_t process) { return "process:" + std::to_string(process); }
 
 void set_option(int fd, int level, int name, int value) noexcept {
   (void)::setsockopt(fd, level, name, &value, sizeof value);
@@ -141,6 +144,25 @@ Status check_peer_user(int fd, const SocketAddress& address) {
   if (peer.uid == ::geteuid() || peer.uid == 0) return ok_status();
   return error_peer_down("the process at the other end belongs to user " +
                          std::to_string(peer.uid));
+}
+
+std::string own_end_of(int fd) {
+  SocketAddress own;
+  own.bytes = sizeof own.storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &own.bytes) != 0) return {};
+  return own.is_unix() ? process_end(::getpid()) : to_text(own);
+}
+
+std::string other_end_of(int fd) {
+  SocketAddress other;
+  other.bytes = sizeof other.storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&other.storage), &other.bytes) != 0) return {};
+  if (!other.is_unix()) return to_text(other);
+  ucred who{};
+  socklen_t bytes = sizeof who;
+  // No process of this namespace: 0.
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0 || who.pid == 0) return {};
+  return process_end(who.pid);
 }
 
 }  // namespace strata::transport

@@ -36,6 +36,12 @@ Status take_socket_error(int fd);
 // SN2: the process at the other end of a unix socket belongs to us or to root.
 Status check_peer_user(int fd, const SocketAddress& address);
 
+// What names this end, and the other one, of a connected socket to both: an address with its port,
+// or, of a unix socket, a process. One end's own_end_of() is not the other's other_end_of() if
+// somebody passes the bytes on, or stands in for an address. Empty: unknown.
+std::string own_end_of(int fd);
+std::string other_end_of(int fd);
+
 // kUnavailable with the operation, the address and errno's meaning.
 Status socket_error(const char* what, int error);
 

@@ -49,6 +49,8 @@ class SocketStream final : public Stream, EventLoop::Watcher {
   void set_reading(bool reading) override;
   [[nodiscard]] bool carries_descriptors() const override { return address_.is_unix(); }
   [[nodiscard]] std::string peer() const override { return to_text(address_); }
+  [[nodiscard]] std::string other_end() const override { return other_end_of(fd_.get()); }
+  [[nodiscard]] bool ended_by_peer() const override { return ended_by_peer_; }
 
  private:
   enum class State { kConnecting, kOpen, kBroken, kClosed };
@@ -71,6 +73,7 @@ class SocketStream final : public Stream, EventLoop::Watcher {
   uint32_t watched_ = 0;
   bool reading_ = true;
   bool write_blocked_ = false;
+  bool ended_by_peer_ = false;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
@@ -117,6 +120,7 @@ void SocketStream::read() {
   const absl::Span<char> buffer = loop_->read_buffer();
   const ssize_t got = ::recv(fd_.get(), buffer.data(), buffer.size(), 0);
   if (got > 0) return events_->on_bytes({buffer.data(), static_cast<size_t>(got)});
+  ended_by_peer_ = got == 0;
   if (got == 0) return closed(error_peer_down("closed by the peer"));
   if (errno == EAGAIN || errno == EINTR) return;
   closed(socket_error("recv", errno));

@@ -1,5 +1,5 @@
 // Goal: a server that is a member (FusionMember) over a real memory node and sockets keeps what its
-// kernel counts on: FC20-FC32, and what becomes of every call when a peer is gone, the lease is
+// kernel counts on: FC20-FC32, FC60, FV14, and what becomes of every call when a peer is gone, the lease is
 // lost, the memory node is silent or ends, or the statement is killed.
 #include "clients/fusion/fusion_member.h"
 
@@ -509,6 +509,69 @@ TEST_F(FusionMemberTest, PagesAreThereOnlyIfTheMemoryNodeSharesThem) {
   auto a = FusionMember::join(options_of(1, 77), node_.channel());
   ASSERT_TRUE(a.ok());
   EXPECT_TRUE(is_unsupported((*a)->make_pages({}, nullptr).status()));
+}
+
+// --- its line (FC60, FV14) ---
+
+TEST_F(FusionMemberTest, WhoseProcessIsGoneIsNotWaitedFor) {
+  node_.start();  // with leases of a minute
+  auto a = joined(1, 77);
+  const auto b = joined(2, 78);
+  EXPECT_TRUE(wait_until([&] { return node_.counters().lines.load() == 2; }));
+  EXPECT_TRUE(wait_until([&] { return a->counters().lines.load() == 1; }));
+  a->stop();
+  EXPECT_TRUE(b->renew().ok());
+  EXPECT_EQ(node_.counters().lines_ended.load(), 0u) << "it may still use what it has";
+  a.reset();  // as its kernel ends the process
+  EXPECT_TRUE(is_gone(1));
+  EXPECT_EQ(node_.counters().lines_ended.load(), 1u);
+  EXPECT_EQ(node_.counters().expired.load(), 0u);
+  const auto next = joined(1, 79);
+  EXPECT_TRUE(wait_until([&] { return next->counters().lines.load() == 1; }));
+  EXPECT_TRUE(next->leave().ok());
+}
+
+TEST_F(FusionMemberTest, ALineOfSomebodyElseOrOfAnotherLifeEndsNobody) {
+  node_.start();
+  const auto a = joined(1, 77);
+  const auto channel = node_.channel();
+  const auto offer = [&](transport::KeptConnection* line, uint64_t life, const std::string& end) {
+    transport::CallOptions call;
+    call.method = proto::kFusionLine;
+    call.deadline_us = monotonic_us() + 20'000'000;
+    transport::BlockingReply reply;
+    return channel->call_on(
+        line, call, proto::encode(proto::FusionLineRequest{{NodeId{1}, life, a->epoch()}, end}),
+        &reply);
+  };
+  const auto line = [&] { return *channel->keep_connection(monotonic_us() + 20'000'000); };
+  auto passed_on = line(), earlier = line();
+  EXPECT_TRUE(is_unsupported(offer(passed_on.get(), 77, "tcp:10.0.0.7:4711")));
+  EXPECT_TRUE(is_unsupported(offer(passed_on.get(), 77, "")));
+  EXPECT_TRUE(is_fenced(offer(earlier.get(), 76, earlier->own_end())));
+  passed_on.reset();
+  earlier.reset();
+  EXPECT_TRUE(wait_until([&] { return node_.counters().lines_ended.load() == 1; }));
+  EXPECT_TRUE(a->renew().ok());
+  EXPECT_EQ(node_.counters().fenced.load(), 0u);
+}
+
+TEST_F(FusionMemberTest, ALineGoesToTheNextMemoryNode) {
+  node_.start(1);
+  auto a = joined(1, 77);
+  const auto b = joined(2, 78);
+  EXPECT_TRUE(wait_until([&] { return node_.counters().lines.load() == 2; }));
+  node_.end_service();
+  node_.recovers = true;
+  node_.options.resume_us_max = 60'000'000;
+  node_.serve(2);
+  EXPECT_TRUE(wait_until([&] { return node_.service()->status().recovery.heard_all; }));
+  node_.service()->recovered();
+  EXPECT_TRUE(wait_until([&] { return node_.counters().lines.load() == 2; }));
+  EXPECT_EQ(node_.counters().fenced.load(), 0u) << "the lines to the one before are nothing here";
+  a.reset();
+  EXPECT_TRUE(is_gone(1));
+  EXPECT_EQ(node_.counters().expired.load(), 0u);
 }
 
 // --- another memory node (FC51) ---

@@ -50,6 +50,8 @@ class Link final : public StreamEvents, public std::enable_shared_from_this<Link
   [[nodiscard]] uint64_t queued() const noexcept { return connection_->output().queued(); }
   [[nodiscard]] uint64_t written() const noexcept { return connection_->output().written(); }
   [[nodiscard]] std::string peer() const { return stream_->peer(); }
+  [[nodiscard]] std::string other_end() const { return stream_->other_end(); }
+  [[nodiscard]] bool ended_by_peer() const { return stream_->ended_by_peer(); }
   [[nodiscard]] uint64_t arrived_ns() const noexcept {
     return arrived_ns_;
   }  // of the frame at hand

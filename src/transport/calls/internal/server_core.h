@@ -20,7 +20,6 @@ class ServerCore final : public Link::Owner, public std::enable_shared_from_this
  public:
   ServerCore(const World& world, const Secret& secret, ServerOptions options);
   void handle(uint16_t method, Handler handler);
-  void observe(RpcServer::ConnectionObserver observer) { observer_ = std::move(observer); }
   StatusOr<std::string> listen(const std::string& address);
   void close();
 
@@ -32,6 +31,8 @@ class ServerCore final : public Link::Owner, public std::enable_shared_from_this
     FileDescriptor attached;
   };
   void answer(Answer answer);  // thread-safe
+  [[nodiscard]] std::string other_end_of(uint64_t session_id) const;
+  void when_peer_ends(uint64_t session_id, Task then);
 
   [[nodiscard]] Executor* executor() const noexcept { return world_.executor; }
   [[nodiscard]] uint32_t payload_bytes_max() const noexcept {
@@ -46,6 +47,7 @@ class ServerCore final : public Link::Owner, public std::enable_shared_from_this
     bool ready = false;
     uint32_t in_progress = 0;
     uint64_t last_request_id = 0;
+    Task when_peer_ends;  // RS6
   };
   void accept(std::unique_ptr<Stream> stream);
   bool make_room();  // false: there is none for one more
@@ -61,7 +63,6 @@ class ServerCore final : public Link::Owner, public std::enable_shared_from_this
   const ServerOptions options_;
   const uint64_t life_;
   std::array<Handler, kMethodsMax> handlers_;
-  RpcServer::ConnectionObserver observer_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_map<uint64_t, Session> sessions_;   // by link's id
   std::unordered_map<uint64_t, uint64_t> channels_;  // channel id -> session id (RS2)
