@@ -24,16 +24,18 @@ LEASE_S = 5
 
 class SharingMemoryNode(MemoryNode):
     slots = 2048
+    member_lease_s: int | None = None
 
     def flags(self) -> list[str]:
-        return [*super().flags(), "--fusion-slots", str(self.slots)]
+        lease = [] if self.member_lease_s is None else ["--fusion-lease", str(self.member_lease_s)]
+        return [*super().flags(), "--fusion-slots", str(self.slots), *lease]
 
 
 class Several:
     """A cluster whose servers are started one by one. `server_options`: more of each server's, which count more than ours;
     `node_options`: of each storage node's. `shares_accounts`: users, routines and events are those of the cluster, as
     ./strata up has it. `faults`: points_file() arms a server's fault points while it runs. `spare`: a second memory node, which
-    stands by."""
+    stands by. `member_lease_s`: of a server at the memory node, if another one than usual."""
 
     def __init__(
         self,
@@ -47,8 +49,10 @@ class Several:
         faults: bool = False,
         spare: bool = False,
         profile: str = PROFILE,
+        member_lease_s: int | None = None,
     ) -> None:
         self.profile = profile
+        self._member_lease_s = member_lease_s
         self._shares_accounts = shares_accounts
         folder.mkdir(parents=True)
         self.folder = folder
@@ -88,6 +92,7 @@ class Several:
         program = paths.preset_dir(self._preset) / "cmd" / "strata-memnode" / "strata-memnode"
         node = SharingMemoryNode(name, self.folder / name, settings, [program])
         node.slots = slots
+        node.member_lease_s = self._member_lease_s
         return node
 
     def _start_nodes(self) -> None:

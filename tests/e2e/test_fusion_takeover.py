@@ -21,6 +21,7 @@ from test_fusion import ACCOUNTS, Transfers, execute, expect_whole, make_tables
 FOLDER = paths.BUILD / "e2e" / "fusion-takeover"
 KILLS = 5
 PREPARES = os.environ.get(TEST_BINLOG) == "1"  # With a binary log transactions are prepared before they are committed.
+LONG_LEASE_S = 120
 FIRST_SUCCESS_S = 30.0  # From the kill on; generous, for busy machines. What it takes is printed.
 
 
@@ -144,6 +145,35 @@ def test_another_server_goes_on_with_the_rows_of_one_that_was_killed(several: Se
     assert max(waited) < FIRST_SUCCESS_S
     for line in lines_about(servers, "has recovered what it left"):
         print(line)
+
+
+@pytest.fixture
+def with_long_leases() -> Iterator[Several]:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    made = Several(FOLDER, member_lease_s=LONG_LEASE_S)
+    yield made
+    made.kill()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def test_the_lease_of_a_process_that_is_gone_is_not_waited_for(with_long_leases: Several) -> None:
+    one, two = with_long_leases.add(), with_long_leases.add()
+    make_tables(one)
+    add_counters(one, 3)
+    for kill, hangs in enumerate((False, True)):
+        held = OpenTransaction(two, 1, 2)
+        pid = two.pid()
+        assert pid is not None
+        if hangs:
+            pause(pid)  # Killed as it is then: its kernel ends its connections no less.
+        began = time.monotonic()
+        two.kill()
+        update(one, 1)
+        assert time.monotonic() - began < FIRST_SUCCESS_S
+        held.forget()
+        assert counters(one) == [kill + 1, 0, 0]
+        with_long_leases.start(two)
+        assert counters(two) == [kill + 1, 0, 0]
 
 
 def test_one_server_recovers_all_that_were_killed(several: Several) -> None:

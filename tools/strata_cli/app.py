@@ -43,6 +43,7 @@ from .bench import (
     same_figures,
     scans,
     sysbench,
+    takeover,
     tpcc,
     tpch,
 )
@@ -731,6 +732,18 @@ def bench_restart(
 ) -> None:
     """Time from the start of a killed compute node to its first commit. Example: ./strata bench restart"""
     restart.run(restart.Plan(profiles.chosen(profile_names), tables, rows, threads, seconds, rounds), json_file)
+
+
+@bench.command("takeover")
+def bench_takeover(
+    profile: Annotated[str, typer.Option(help="One whose servers write the same tables: fusion or fusion-sr.")] = "fusion",
+    kills: Annotated[int, typer.Option(min=1)] = 20,
+    clients: Annotated[int, typer.Option(min=1, help="Of each of the two servers.")] = 8,
+    rows: Annotated[int, typer.Option(min=1, help="That the clients of a server change.")] = 1000,
+    json_file: JsonFile = None,
+) -> None:
+    """Kill one of two servers that write the same tables: until the other one has its rows. Example: ./strata bench takeover"""
+    takeover.run(takeover.Plan(profile, kills, clients, rows), json_file)
 
 
 @bench.command("footprint")

@@ -1,6 +1,6 @@
 // Goal: servers, channels and blocking channels keep their promises over real sockets and threads,
-// TCP and unix (CA1, RS1-RS4, RS6, CH1-CH3, BC1-BC3, BC5, SN1, SN2). Method: an IO thread for the server, one
-// for channels, many callers.
+// TCP and unix (CA1, RS1-RS4, RS6, CH1-CH3, BC1-BC3, BC5, SN1, SN2). Method: an IO thread for the
+// server, one for channels, many callers.
 #include "transport/sockets/socket.h"
 
 #include <fcntl.h>

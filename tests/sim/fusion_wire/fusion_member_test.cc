@@ -1,6 +1,6 @@
 // Goal: a server that is a member (FusionMember) over a real memory node and sockets keeps what its
-// kernel counts on: FC20-FC32, FC60, FV14, and what becomes of every call when a peer is gone, the lease is
-// lost, the memory node is silent or ends, or the statement is killed.
+// kernel counts on: FC20-FC32, FC60, FV14, and what becomes of every call when a peer is gone, the
+// lease is lost, the memory node is silent or ends, or the statement is killed.
 #include "clients/fusion/fusion_member.h"
 
 #include <gtest/gtest.h>
