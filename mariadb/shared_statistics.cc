@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kTellUs = 1'000'000;
 constexpr uint64_t kAnalyzeWaitsUs = 3'000'000;
 constexpr uint64_t kRowLockUs = 1'000'000;  // of a record, which a killed server may have left
-constexpr uint64_t kFirstCollectUs = 60'000'000, kCollectUs = 3'600'000'000;
+constexpr uint64_t kFirstCollectUs = 10'000'000, kCollectUs = 3'600'000'000;
 
 uint64_t now_version() {
   timespec now{};
@@ -27,13 +27,6 @@ StatusOr<std::optional<StatisticsRecord>> committed_record(uint64_t table_id) {
   STRATA_RETURN_IF_ERROR(kernel->for_each_journal(
       statistics_key(table_id), [&](Bytes, Bytes value) { record = decode_statistics(value); }));
   return record;
-}
-
-std::unique_ptr<engine::Session> begin_to_write() {
-  std::unique_ptr<engine::Session> session = kernel->new_session();
-  session->set_lock_wait_timeout_us(kRowLockUs);
-  session->begin(engine::Isolation::kReadCommitted);
-  return session;
 }
 
 class SharedStatistics {
@@ -50,6 +43,7 @@ class SharedStatistics {
     {
       const MutexLock lock(mutex_);
       stopping_ = true;
+      if (writing_ != nullptr) writing_->interrupt();
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
@@ -94,11 +88,33 @@ class SharedStatistics {
   std::vector<engine::Kernel::Counter> counters() {
     return {{"statistics_written", writes_.load(std::memory_order_relaxed)},
             {"statistics_read", reads_.load(std::memory_order_relaxed)},
+            {"statistics_collected", collected_.load(std::memory_order_relaxed)},
             {"statistics_errors", errors_.load(std::memory_order_relaxed)}};
   }
   void has_read() { reads_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
+  // A transaction of the thread's, which ends with it; stop() ends what it waits for.
+  class Writing {
+   public:
+    explicit Writing(SharedStatistics* owner) : owner_(owner), session_(kernel->new_session()) {
+      session_->set_lock_wait_timeout_us(kRowLockUs);
+      session_->begin(engine::Isolation::kReadCommitted);
+      const MutexLock lock(owner_->mutex_);
+      owner_->writing_ = session_.get();
+      if (owner_->stopping_) session_->interrupt();
+    }
+    ~Writing() {
+      const MutexLock lock(owner_->mutex_);
+      owner_->writing_ = nullptr;
+    }
+    Writing(const Writing&) = delete;
+    engine::Session* operator->() const noexcept { return session_.get(); }
+
+   private:
+    SharedStatistics* const owner_;
+    const std::unique_ptr<engine::Session> session_;
+  };
   using Found = std::map<engine::TableRef, Calculated>;
 
   void run() {
@@ -184,7 +200,7 @@ class SharedStatistics {
   // The row is locked before it is read, so that nobody's rows are lost.
   Status put(const engine::TableSpec& spec, const Calculated& found, StatisticsRecord* next) {
     const std::string key = statistics_key(spec.table_id);
-    const std::unique_ptr<engine::Session> session = begin_to_write();
+    const Writing session(this);
     STRATA_RETURN_IF_ERROR(session->journal_put(key, Bytes()));
     STRATA_ASSIGN_OR_RETURN(const std::optional<StatisticsRecord> before,
                             committed_record(spec.table_id));
@@ -210,10 +226,11 @@ class SharedStatistics {
     // After the records: each was written after its table was there.
     kernel->for_each_table(true, [&](const engine::TableSpec& spec) { gone.erase(spec.table_id); });
     for (const uint64_t id : gone) {
-      const std::unique_ptr<engine::Session> session = begin_to_write();
+      const Writing session(this);
       Status erased = session->journal_erase(statistics_key(id));
       if (erased.ok()) erased = session->commit(engine::Durability::kNoSync);
       if (!erased.ok()) return failed("collected", erased);
+      collected_.fetch_add(1, std::memory_order_relaxed);
     }
   }
 
@@ -229,11 +246,12 @@ class SharedStatistics {
 
   Mutex mutex_{LatchRank::kServer};
   CondVar changed_;
-  bool stopping_ = true;              // mutex_
-  Found found_;                       // mutex_
-  uint64_t given_ = 0, written_ = 0;  // mutex_
-  Mutex taking_{LatchRank::kServer};  // one at a time takes counts over
-  std::atomic<uint64_t> writes_{0}, reads_{0}, errors_{0};
+  bool stopping_ = true;                // mutex_
+  Found found_;                         // mutex_
+  engine::Session* writing_ = nullptr;  // mutex_: of the thread
+  uint64_t given_ = 0, written_ = 0;    // mutex_
+  Mutex taking_{LatchRank::kServer};    // one at a time takes counts over
+  std::atomic<uint64_t> writes_{0}, reads_{0}, collected_{0}, errors_{0};
   std::atomic<bool> has_failed_{false};
   // Of the thread:
   std::map<uint64_t, uint64_t> since_us_;  // by table id: rows are untold

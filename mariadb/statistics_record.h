@@ -48,8 +48,8 @@ void add(Calculated* older, Calculated newer);
 // What comes after `before`, of the same space, or null: there is none.
 StatisticsRecord next_record(const StatisticsRecord* before, uint32_t space_id,
                              const Calculated& mine, uint64_t version);
-// Rows counted here are worth telling the others. `rows`: of the table; `waited_us`: since the first
-// of them.
+// Rows counted here are worth telling the others. `rows`: of the table; `waited_us`: since the
+// first of them.
 bool is_worth_telling(const engine::Untold& untold, uint64_t rows, uint64_t waited_us) noexcept;
 
 }  // namespace strata::glue
