@@ -292,6 +292,7 @@ int ha_strata::truncate() {
     scan_.drop_cursors();
     table_ = std::move(fresh);
     share_->set_statistics({}, 0);
+    share_->forget_shared();
     return 0;
   });
 }

@@ -222,6 +222,11 @@ class ha_strata final : public handler {
 
   // Statistics.
   void sample_indexes();
+  [[nodiscard]] bool shares_statistics() const noexcept;
+  void follow_shared_statistics();
+  void take_shared_statistics(const StatisticsRecord& record);
+  void share_what_was_found(const engine::Sampled& sampled, std::vector<IndexStatistics> indexes,
+                            uint64_t sampled_rows);
   void tell_rows_per_key();
   void tell_sizes();
 

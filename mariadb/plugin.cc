@@ -27,6 +27,7 @@
 #include "mariadb/server_files.h"
 #include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
+#include "mariadb/shared_statistics.h"
 #include "mariadb/status.h"
 #include "mariadb/system_tables.h"
 #include "mariadb/temporary.h"
@@ -107,6 +108,7 @@ void before_shutdown() {
   // What is thrown is logged; stop() does the rest.
   (void)guarded([] {
     stop_freezing();
+    stop_shared_statistics();
     stop_server_tables();
     stop_object_files();
     stop_databases();
@@ -188,6 +190,7 @@ int start(void* plugin) {
     replace_local_system_tables();
     if (kernel->shares_tables()) {
       start_server_tables();
+      start_shared_statistics();
       start_freezing();
     }
     // Of one server only, where several write.
@@ -207,6 +210,7 @@ int stop(void*) {
     stop_adopting();
     stop_server_files();
     stop_freezing();
+    stop_shared_statistics();
     stop_server_tables();
     stop_object_files();
     stop_databases();

@@ -23,4 +23,16 @@ bool StrataShare::needs_sampling(uint64_t rows) const noexcept {
          rows < sampled / 2;
 }
 
+bool StrataShare::is_due(std::atomic<uint64_t>* last_us, uint64_t now_us,
+                         uint64_t every_us) noexcept {
+  uint64_t last = last_us->load(std::memory_order_relaxed);
+  if (last != 0 && now_us - last < every_us) return false;
+  return last_us->compare_exchange_strong(last, now_us);
+}
+
+void StrataShare::forget_shared() noexcept {
+  looked_us_ = verified_us_ = 0;
+  shared_version_ = shared_number_ = 0;
+}
+
 }  // namespace strata::glue

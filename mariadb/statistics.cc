@@ -1,7 +1,9 @@
 // What the optimiser asks: sizes, range estimates, rows per key; and ANALYZE and CHECK TABLE.
+#include "base/clock.h"
 #include "engine/page_size.h"
 #include "mariadb/ha_strata.h"
 #include "mariadb/settings.h"
+#include "mariadb/shared_statistics.h"
 
 namespace strata::glue {
 namespace {
@@ -83,7 +85,58 @@ void ha_strata::sample_indexes() {
       all[key].rows_per_prefix.push_back(per);
     }
   }
-  share_->set_statistics(std::move(all), rows);
+  share_->set_statistics(all, rows);
+  share_what_was_found({}, std::move(all), rows);
+}
+
+bool ha_strata::shares_statistics() const noexcept {
+  return !is_temporary() && kernel->shares_tables() && !table_->spec().internal_name;
+}
+
+// TS4. Whoever finds no record goes on as a single server does, and makes one.
+void ha_strata::follow_shared_statistics() {
+  if (!shares_statistics()) return;
+  const uint64_t now_us = monotonic_us();
+  if (!share_->is_look_due(now_us)) return;
+  const std::optional<StatisticsRecord> record = read_statistics(table_->spec());
+  if (!record.has_value()) return;
+  take_shared_statistics(*record);
+  if (!share_->is_sample_due(now_us)) return;
+  engine::Sampled sampled;
+  if (!home_->refresh_statistics(table_.get(), &sampled).ok()) return;
+  if (sampled.recounted)
+    share_what_was_found(sampled, {}, 0);
+  else
+    take_statistics(table_.get(), record->counts);  // as all others have it
+}
+
+void ha_strata::take_shared_statistics(const StatisticsRecord& record) {
+  // What was found here since, and could not be written, is not thrown away again and again.
+  if (share_->is_news(record.counts.version)) take_statistics(table_.get(), record.counts);
+  std::vector<IndexStatistics> all(table->s->keys);
+  for (uint key = 0; key < table->s->keys; ++key) {
+    const uint32_t index = rows_.layout().kernel_index(key);
+    const auto known = record.indexes.find(table_->spec().indexes[index].index_id);
+    if (known == record.indexes.end()) return;  // it is sampled, like one that is not shared
+    all[key] = known->second;
+  }
+  if (record.number != 0 && share_->has_newer_indexes(record.number))
+    share_->set_statistics(std::move(all), record.sampled_rows);
+}
+
+void ha_strata::share_what_was_found(const engine::Sampled& sampled,
+                                     std::vector<IndexStatistics> indexes, uint64_t sampled_rows) {
+  if (!shares_statistics()) return;
+  Calculated found{.counts = engine::Kernel::counts(*table_),
+                   .untold = engine::Kernel::untold(*table_),
+                   .sampled = sampled.done,
+                   .recounted = sampled.recounted,
+                   .sampled_rows = sampled_rows};
+  for (uint key = 0; key < indexes.size(); ++key) {
+    const uint32_t index = rows_.layout().kernel_index(key);
+    found.indexes[table_->spec().indexes[index].index_id] = std::move(indexes[key]);
+  }
+  share_statistics(table_, std::move(found));
 }
 
 int ha_strata::info(uint flags) {
@@ -95,7 +148,10 @@ int ha_strata::info(uint flags) {
           table->found_next_number_field == nullptr ? 0 : table_->next_auto_increment();
     if ((flags & HA_STATUS_VARIABLE) != 0) {
       const KillReachesReads reaches(current_thd);
-      (void)home_->refresh_old_statistics(table_.get());  // old ones do, too
+      follow_shared_statistics();
+      engine::Sampled sampled;
+      (void)home_->refresh_old_statistics(table_.get(), &sampled);  // old ones do, too
+      if (sampled.done) share_what_was_found(sampled, {}, 0);
       stats.records = table_->estimated_rows();
       stats.deleted = 0;
       stats.data_file_length = table_->data_bytes();
@@ -201,9 +257,12 @@ double ha_strata::read_time(uint key, uint ranges, ha_rows rows) {
 int ha_strata::analyze(THD* thd, HA_CHECK_OPT*) {
   return guarded([&]() -> int {
     const KillReachesReads reaches(thd);
-    const Status status = home_->refresh_statistics(table_.get());
+    engine::Sampled sampled;
+    const Status status = home_->refresh_statistics(table_.get(), &sampled);
     if (!status.ok()) return handler_error(status, thd) == 0 ? HA_ADMIN_OK : HA_ADMIN_FAILED;
+    share_what_was_found(sampled, {}, 0);
     sample_indexes();
+    if (shares_statistics()) wait_until_statistics_are_shared();
     return info(HA_STATUS_CONST | HA_STATUS_VARIABLE) == 0 ? HA_ADMIN_OK : HA_ADMIN_FAILED;
   });
 }

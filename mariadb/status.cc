@@ -2,6 +2,7 @@
 
 #include "mariadb/cluster.h"
 #include "mariadb/error_map.h"
+#include "mariadb/shared_statistics.h"
 
 namespace strata::glue {
 namespace {
@@ -16,6 +17,10 @@ int show_counters(MYSQL_THD thd, st_mysql_show_var* out, void*, system_status_va
     std::vector<engine::Kernel::Counter> counters = kernel->counters();
     const std::vector<engine::Kernel::Counter> more = cluster_counters();
     counters.insert(counters.end(), more.begin(), more.end());
+    if (kernel->shares_tables()) {
+      const std::vector<engine::Kernel::Counter> shared = statistics_counters();
+      counters.insert(counters.end(), shared.begin(), shared.end());
+    }
     const size_t count = counters.size();
     auto* const variables = static_cast<st_mysql_show_var*>(
         thd_alloc(thd, static_cast<unsigned>((count + 3) * sizeof(st_mysql_show_var))));

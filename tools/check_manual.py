@@ -268,7 +268,7 @@ class Tree:
     def counters(self) -> set[str]:
         """Names of status variables, without what they begin with."""
         found = {"trouble", "cluster_trouble"}
-        for place in ("src/engine/status.cc", "mariadb/cluster.cc"):
+        for place in ("src/engine/status.cc", "mariadb/cluster.cc", "mariadb/shared_statistics.cc"):
             found |= set(re.findall(r'\{"([a-z][a-z0-9_]+)",', (self.root / place).read_text()))
         return found
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "farmem/swap/limits.h"
 #include "farmem/swap/small_files.h"
+#include "farmem/swap/stuck.h"
 #include "program.h"
 #include "report.h"
 #include "transport/secret.h"
@@ -24,12 +25,12 @@ namespace {
 constexpr int kNotPutBack = 1;
 constexpr timespec kLookEvery{.tv_sec = 0, .tv_nsec = 200'000'000};
 constexpr uint64_t kShowEveryUs = 1'000'000;
-constexpr uint64_t kStuckUsMax = 5'000'000;
 
 // Of the whole machine, on which nothing else swaps.
 struct Swapped {
   uint64_t in = 0;
   uint64_t out = 0;
+  [[nodiscard]] uint64_t pages() const noexcept { return in + out; }
 };
 Swapped swapped() {
   const std::string figures = read_small("/proc/vmstat");
@@ -118,13 +119,15 @@ class SwappedRun {
 
   std::optional<std::string> reason_to_end() {
     if (auto why = reason_of_loss()) return why;
-    if (!is_stuck(keeper_->state().changes)) {
-      stuck_since_us_ = 0;
-      return std::nullopt;
+    const HostChanges& changes = keeper_->state().changes;
+    const WhenStuck answer =
+        stuck_.look(monotonic_us(), waits_for_memory(changes), swapped().pages());
+    if (answer == WhenStuck::kNothing) return std::nullopt;
+    if (answer == WhenStuck::kTakePages) {
+      take_pages(changes);
+      stuck_.has_taken(monotonic_us(), swapped().pages());
+      return reason_of_loss();  // that may have taken long
     }
-    const uint64_t now_us = monotonic_us();
-    if (stuck_since_us_ == 0) stuck_since_us_ = now_us;
-    if (now_us - stuck_since_us_ < kStuckUsMax) return std::nullopt;
     return "is full, or --local is too little to swap with";
   }
 
@@ -173,7 +176,7 @@ class SwappedRun {
   pid_t child_ = -1;
   int exit_code_ = 0;
   uint64_t begun_us_ = 0;
-  uint64_t stuck_since_us_ = 0;
+  StuckWatch stuck_;
   Swapped before_;
   std::string lost_;
   ProcessReport process_;

@@ -152,7 +152,7 @@ Status Kernel::sample(Table* table, uint32_t index, uint32_t pages,
       &sample);
 }
 
-Status Kernel::refresh_statistics(Table* table) {
+Status Kernel::refresh_statistics(Table* table, Sampled* out) {
   constexpr uint32_t kPages = 20;
   constexpr uint32_t kIndexDives = 4;
   uint64_t live = 0;
@@ -178,13 +178,14 @@ Status Kernel::refresh_statistics(Table* table) {
   const uint64_t counted = table->estimated_rows();
   // A count that started from a sample drifts: a later sample replaces it when they are far apart.
   const uint64_t apart = std::max(sampled, counted) - std::min(sampled, counted);
-  if (!table->rows_exact_ && (!table->statistics_known_ || apart > counted / 4))
-    table->rows_.store(static_cast<int64_t>(sampled));
+  const bool recount = !table->rows_exact_ && (!table->statistics_known_ || apart > counted / 4);
+  if (recount) table->rows_.store(static_cast<int64_t>(sampled));
   table->clustered_pages_.store(std::max<uint64_t>(clustered.leaves, 1));
   table->index_pages_.store(index_pages);
   table->index_pages_beside_.store(index_pages_beside);
   table->modified_since_sample_.store(0);
   table->statistics_known_.store(true);
+  if (out != nullptr) *out = {.done = true, .recounted = recount};
   return ok_status();
 }
 
@@ -207,12 +208,12 @@ TableSizes Kernel::sizes(const Table& table) const {
   return out;
 }
 
-Status Kernel::refresh_old_statistics(Table* table) {
+Status Kernel::refresh_old_statistics(Table* table, Sampled* out) {
   if (!table->statistics_are_old()) return ok_status();
   // One is enough; but who knows nothing yet does not go on without.
   const bool other = table->refreshing_.exchange(true);
   if (other && table->statistics_known_) return ok_status();
-  const Status status = refresh_statistics(table);
+  const Status status = refresh_statistics(table, out);
   if (!other) table->refreshing_.store(false);
   return status;
 }

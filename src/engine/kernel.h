@@ -121,6 +121,28 @@ struct ForeignKeyError {
   std::string index;        // cascaded_duplicate: the child's index; its key is not told
 };
 
+// What is counted of a table, so that several nodes can tell each other.
+struct TableCounts {
+  bool known = false;    // false: never sampled here, nor told
+  uint64_t version = 0;  // grows whenever somebody tells something new
+  uint64_t base = 0;     // the version with the sample from which the rows were counted
+  uint64_t rows = 0;
+  uint64_t modified = 0;  // rows that have changed since the last sample
+  uint64_t clustered_pages = 1, index_pages = 0, index_pages_beside = 0;
+  int64_t updated_at = 0;
+};
+// Committed on this node, and not yet told to the others.
+struct Untold {
+  int64_t net = 0;       // rows more or less
+  uint64_t changed = 0;  // rows
+  uint64_t base = 0;     // TableCounts::base when it was asked for
+};
+// What refresh_statistics() has come to.
+struct Sampled {
+  bool done = false;
+  bool recounted = false;  // the number of rows is the sample's, no longer what was counted
+};
+
 // A table as committed (or as this session's own DDL made it). Shared, immutable but for counters.
 class Table : public std::enable_shared_from_this<Table> {
  public:
@@ -186,7 +208,11 @@ class Table : public std::enable_shared_from_this<Table> {
   std::atomic<bool> statistics_known_{true};        // false: opened from disk, not yet sampled
   std::atomic<bool> rows_exact_{true};              // counted since the table was made
   std::atomic<bool> refreshing_{false};
-  std::atomic<uint64_t> rebuilt_at_{0};             // E6: commit timestamp
+  // With several nodes: committed here, and not yet told to the others.
+  std::atomic<int64_t> untold_net_{0};
+  std::atomic<uint64_t> untold_changed_{0};
+  std::atomic<uint64_t> counts_version_{0}, counts_base_{0};  // of the TableCounts taken last
+  std::atomic<uint64_t> rebuilt_at_{0};                       // E6: commit timestamp
   void set_references(TableReferences references);  // under the table map's mutex, or unpublished
   std::atomic<const TableReferences*> references_{nullptr};
   std::vector<std::unique_ptr<const TableReferences>> all_references_;  // who reads one keeps none
@@ -547,11 +573,20 @@ class Kernel {
   // those of one leaf come in order and have the same `leaf`.
   Status sample(Table* table, uint32_t index, uint32_t pages,
                 const std::function<void(uint32_t leaf, Bytes key)>& visit);
-  Status refresh_statistics(Table* table);
+  Status refresh_statistics(Table* table, Sampled* out = nullptr);
   // Without I/O; as exact as the last samples of its indexes.
   [[nodiscard]] TableSizes sizes(const Table& table) const;
   // Does so when they are old: reads some 20 leaves, so that it may run before any query.
-  Status refresh_old_statistics(Table* table);
+  Status refresh_old_statistics(Table* table, Sampled* out = nullptr);
+  // Several nodes tell each other what they count (counts.cc). Each adds what it has committed and
+  // not told yet to what all of them know.
+  [[nodiscard]] static TableCounts counts(const Table& table) noexcept;
+  [[nodiscard]] static Untold untold(const Table& table) noexcept;
+  // What all know, unless something newer is known here. `told`: what this node has just added to
+  // it; without, somebody else may have: a newer sample than was known here has seen all of this
+  // node's. Of one table by one thread at a time.
+  static void take_counts(Table* table, const TableCounts& known, const Untold* told) noexcept;
+  std::vector<TableRef> tables_with_untold();
   // Structure of every tree of the table, and entries against rows both ways: row_entries(row
   // inline bytes, externals loader, emit(index, key)) computes the entries a row must have.
   using EmitEntry = std::function<void(uint32_t index, Bytes key)>;

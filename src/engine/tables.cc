@@ -84,6 +84,7 @@ TableRef KernelImpl::make_table(TableSpec spec) {
   table->index_built_at_.resize(table->spec_.indexes.size());
   if (!table->spec_.foreign_keys.empty() || !table->spec_.children.empty())
     table->set_references(references_in(table->spec_));
+  table->rows_exact_.store(!shares_tables());  // else others may have rows there at any time
   if (several_writers()) {
     table->numbers_ =
         std::make_shared<ReservedNumbers>(numbers.get(), SpaceId{table->spec_.space_id});
@@ -460,6 +461,10 @@ void Session::copy_counters(const Table& from, Table* to) {
   to->updated_at_.store(from.updated_at_.load());
   to->statistics_known_.store(from.statistics_known_.load());
   to->rows_exact_.store(from.rows_exact_.load());
+  to->untold_net_.store(from.untold_net_.load());
+  to->untold_changed_.store(from.untold_changed_.load());
+  to->counts_version_.store(from.counts_version_.load());
+  to->counts_base_.store(from.counts_base_.load());
   copy_age(from, to);
 }
 

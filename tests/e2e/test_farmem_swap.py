@@ -37,6 +37,12 @@ print("there", flush=True)
 while True:
     for at in range(0, len(memory), 4096): memory[at] ^= 1
 """
+TWICE = """
+memory = bytearray(40 << 20)
+for turn in range(2):
+    for at in range(0, len(memory), 4096): memory[at] += 1
+print("whole" if memory.count(2) == len(memory) // 4096 else "not whole")
+"""
 LOCAL = "32M"
 
 
@@ -116,6 +122,27 @@ def test_a_program_gives_the_same_answer_within_its_limit(unchanged: None, way: 
     assert process["bytes_in"] > 8 << 20 and process["bytes_out"] > 8 << 20 and process["faults"] > 0
     assert process["local_pages_max"] <= far.stats["local_pages_cap"] == (32 << 20) // 4096
     assert not list(tmp_path.iterdir())
+
+
+def test_a_program_that_waits_for_memory_beside_free_pages_gets_on(unchanged: None, tmp_path: Path) -> None:
+    """Over a slow link, with little memory, all that is local is soon in the swap as well, and nobody takes it (FM49)."""
+    with farmem.MemoryNode("256M", tcp=True) as place:
+        options = swapping("swap", tmp_path, local="2M", prefetch=7, link="1g", quiet=True)
+        run = subprocess.run(farmem.run_command(place, options, python(TWICE)), capture_output=True, text=True, timeout=TIMEOUT_S)
+    if run.returncode == NOT_STARTED:
+        pytest.skip(f"refused here: {run.stderr}")
+    assert run.returncode == 0 and run.stdout == "whole\n", run.stderr
+
+
+def test_a_program_that_does_not_fit_is_ended(unchanged: None, tmp_path: Path) -> None:
+    with farmem.MemoryNode("256M") as place:
+        options = swapping("swap", tmp_path, local="8M", far="16M", quiet=True)
+        began = time.monotonic()
+        run = subprocess.run(farmem.run_command(place, options, python(TWICE)), capture_output=True, text=True, timeout=TIMEOUT_S)
+    if run.returncode == NOT_STARTED:
+        pytest.skip(f"refused here: {run.stderr}")
+    assert run.returncode == LOST and "is full, or --local is too little" in run.stderr, run.stderr
+    assert time.monotonic() - began < 60
 
 
 def test_a_lost_memory_node_ends_the_program_with_a_reason(unchanged: None, node: farmem.MemoryNode, tmp_path: Path) -> None:

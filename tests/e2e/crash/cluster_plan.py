@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from strata_cli.profile_list import BY_NAME
 
-from .plan import MEMORY_POINTS, NODE_POINTS, NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, POOL_POINTS, drawn_binlog
+from .plan import MEMORY_POINTS, NODE_POINTS, NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, POOL_POINTS, SHARED_POINTS, drawn_binlog
 
 NODES = ("s1", "s2", "s3")
 ROUNDS_MIN = 4
@@ -252,7 +252,7 @@ class _Chooser:
         if with_memory:
             self._kinds |= MEMORY_KINDS
         local = LOCAL_POINTS_WRITTEN if BY_NAME[profile].pages_are_written else LOCAL_POINTS
-        elsewhere = (NODE_POINTS, MEMORY_POINTS, *local, *(() if with_memory else POOL_POINTS))
+        elsewhere = (NODE_POINTS, MEMORY_POINTS, SHARED_POINTS, *local, *(() if with_memory else POOL_POINTS))
         kernel = [p for p in fault_points if not p.startswith(elsewhere)]
         self._points = {
             "compute_point": [p for p in kernel if not p.startswith("recovery")],

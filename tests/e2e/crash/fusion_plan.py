@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from .cluster_plan import LOCAL_POINTS_WRITTEN, NEVER_KNOWN
-from .plan import ELSEWHERE, NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, drawn_binlog
+from .plan import ELSEWHERE, NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, SHARED_POINTS, drawn_binlog
 
 PROFILE = "fusion"
 SERVERS = 3
@@ -119,7 +119,8 @@ class _Chooser:
     def __init__(self, seed: int, rng: random.Random, fault_points: list[str], only: str | None) -> None:
         self._rng = rng
         self._weights = {kind: weight for kind, (weight, _, _) in KINDS.items()}
-        usable = [p for p in fault_points if not p.startswith((*ELSEWHERE, *LOCAL_POINTS_WRITTEN, "recovery"))]
+        elsewhere = (*(prefix for prefix in ELSEWHERE if prefix != SHARED_POINTS), *LOCAL_POINTS_WRITTEN, "recovery")
+        usable = [p for p in fault_points if not p.startswith(elsewhere)]
         self._points = {"server_point": usable, "server_error": [p for p in usable if p not in NEVER_KNOWN]}
         if only in self._weights:
             self._weights = {only: 1}

@@ -22,7 +22,8 @@ NTH_MAX_DEFAULT = 3
 NODE_POINTS = "node_"  # a storage node's
 MEMORY_POINTS = "memnode_"  # a memory node's
 POOL_POINTS = ("memory_", "lego_")  # of a compute node with a memory node behind it
-ELSEWHERE = (NODE_POINTS, MEMORY_POINTS, *POOL_POINTS)
+SHARED_POINTS = "statistics_"  # of one of several servers that write
+ELSEWHERE = (NODE_POINTS, MEMORY_POINTS, *POOL_POINTS, SHARED_POINTS)
 ROUNDS_MAX = 3
 
 
