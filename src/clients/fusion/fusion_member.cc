@@ -212,6 +212,7 @@ void FusionMember::keep_renewing() {
     if (!status().ok()) return;
     keep_line();
     pause_us = renewed.ok() ? options_.renew_us : std::min(kRenewPauseUs, options_.renew_us);
+    if (std::exchange(news_of_fences_, false)) pause_us = 0;
   }
 }
 
@@ -295,6 +296,7 @@ void FusionMember::close_tables(const proto::FusionRenewReply& reply) {
   };
   for (const proto::Fence& fence : reply.reply.fences) {
     close(fence.server.value);
+    if (fence.number > fences_heard_) news_of_fences_ = true;
     fences_heard_ = std::max(fences_heard_, fence.number);
   }
   if (reply.members == members_heard_) return;

@@ -20,7 +20,10 @@
 //   FC60  While it has a lease, and may use anything of this membership, it keeps a connection to
 //        the memory node that nothing else closes, its line: so its end tells there that the
 //        process is gone (FV14), and nobody has to wait for the end of the lease. One that broke is
-//        replaced with the next renewal. Where lines do not count, the lease alone tells.
+//        replaced with the next renewal. Where lines do not count, the lease alone tells. A line is
+//        one under an epoch: under the next one another one is kept, and that one is closed.
+//   FC61  Who hears of a fence says so at once: what the fenced server had waits for all to have
+//        heard (FV4).
 //   FC32  leave() ends the lease first, then says so: what the memory node gives to others
 //         meanwhile nobody here uses. If the answer is lost, the server is fenced when its lease is
 //         over.
@@ -185,6 +188,7 @@ class FusionMember {
   Mutex renewing_{LatchRank::kServer};  // one renewal at a time: over a call, taken by nobody else
   uint64_t fences_heard_ STRATA_GUARDED_BY(renewing_) = 0;
   uint64_t members_heard_ STRATA_GUARDED_BY(renewing_) = 0;
+  std::atomic<bool> news_of_fences_{false};  // FC61: a renewal is to say so
   std::map<uint8_t, uint64_t> tables_ STRATA_GUARDED_BY(renewing_);  // of which life
 
   mutable Mutex mutex_{LatchRank::kLeaf};

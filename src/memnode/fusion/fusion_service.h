@@ -50,8 +50,8 @@
 //   FV14  A server's process is known to have ended when it, or its kernel, has ended the
 //        connection that it keeps for that (its line): then nothing of it is waited for but what is
 //        on its way (FV4, FV7). A line counts only if both ends call the server's end by the same
-//        name, so that nobody who stands between can have ended it; and a break of it tells
-//        nothing.
+//        name, so that nobody who stands between can have ended it, and only under the epoch that
+//        it was given for; a break of it tells nothing.
 //
 // A service that does not recover begins under an authority record of a predecessor only once
 // storage has everything that the streams of that one's servers hold, or makes pages from the log:

@@ -282,10 +282,12 @@ void FusionService::fusion_line(Bytes payload, const To& to) {
       return to->fail(error_unsupported("this server calls the other end of the connection " +
                                         (other_end.empty() ? "nothing" : other_end)),
                       epoch_.value);
-    to->when_peer_ends([weak = weak_from_this(), caller = request->caller] {
-      if (const std::shared_ptr<FusionService> self = weak.lock(); self != nullptr)
-        self->line_ended(caller.server, caller.life);
-    });
+    // Of another epoch it is no line: its server closes it when it goes on here.
+    if (request->caller.epoch == epoch_)
+      to->when_peer_ends([weak = weak_from_this(), caller = request->caller] {
+        if (const std::shared_ptr<FusionService> self = weak.lock(); self != nullptr)
+          self->line_ended(caller.server, caller.life);
+      });
   }
   serve(std::move(request), &FusionService::note_line, to, payload.size());
 }

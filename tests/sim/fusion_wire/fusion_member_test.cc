@@ -531,24 +531,29 @@ TEST_F(FusionMemberTest, WhoseProcessIsGoneIsNotWaitedFor) {
   EXPECT_TRUE(next->leave().ok());
 }
 
-TEST_F(FusionMemberTest, ALineOfSomebodyElseOrOfAnotherLifeEndsNobody) {
-  node_.start();
+TEST_F(FusionMemberTest, ALineOfSomebodyElseOfAnotherLifeOrEpochEndsNobody) {
+  node_.start(5);
   const auto a = joined(1, 77);
   const auto channel = node_.channel();
-  const auto offer = [&](transport::KeptConnection* line, uint64_t life, const std::string& end) {
+  const auto offer = [&](transport::KeptConnection* line, uint64_t life, const std::string& end,
+                         Epoch epoch = Epoch{5}) {
     transport::CallOptions call;
     call.method = proto::kFusionLine;
     call.deadline_us = monotonic_us() + 20'000'000;
     transport::BlockingReply reply;
     return channel->call_on(
-        line, call, proto::encode(proto::FusionLineRequest{{NodeId{1}, life, a->epoch()}, end}),
-        &reply);
+        line, call, proto::encode(proto::FusionLineRequest{{NodeId{1}, life, epoch}, end}), &reply);
   };
   const auto line = [&] { return *channel->keep_connection(monotonic_us() + 20'000'000); };
-  auto passed_on = line(), earlier = line();
+  auto passed_on = line(), earlier = line(), before = line(), later = line();
   EXPECT_TRUE(is_unsupported(offer(passed_on.get(), 77, "tcp:10.0.0.7:4711")));
   EXPECT_TRUE(is_unsupported(offer(passed_on.get(), 77, "")));
   EXPECT_TRUE(is_fenced(offer(earlier.get(), 76, earlier->own_end())));
+  // What the server said while it went on from one memory node to the next.
+  EXPECT_TRUE(is_withdrawn(offer(before.get(), 77, before->own_end(), Epoch{4})));
+  EXPECT_TRUE(is_peer_down(offer(later.get(), 77, later->own_end(), Epoch{6})));
+  before.reset();
+  later.reset();
   passed_on.reset();
   earlier.reset();
   EXPECT_TRUE(wait_until([&] { return node_.counters().lines_ended.load() == 1; }));
