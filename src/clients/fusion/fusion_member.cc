@@ -212,7 +212,7 @@ void FusionMember::keep_renewing() {
     if (!status().ok()) return;
     keep_line();
     pause_us = renewed.ok() ? options_.renew_us : std::min(kRenewPauseUs, options_.renew_us);
-    if (std::exchange(news_of_fences_, false)) pause_us = 0;
+    if (news_of_fences_.exchange(false)) pause_us = 0;
   }
 }
 
