@@ -80,7 +80,7 @@ class SharedStatistics {
     return *record;
   }
 
-  void take(engine::Table* table, const engine::TableCounts& known, const engine::Untold* told) {
+  void take(engine::Table* table, const engine::TableCounts& known, const engine::Committed* told) {
     const MutexLock lock(taking_);
     engine::Kernel::take_counts(table, known, told);
   }
@@ -155,13 +155,15 @@ class SharedStatistics {
     std::map<uint64_t, uint64_t> since;
     const uint64_t now_us = monotonic_us();
     for (const engine::TableRef& table : kernel->tables_with_untold()) {
-      if (is_to_be_written(table) || table->spec().internal_name) continue;
+      if (table->spec().internal_name) continue;
       const uint64_t id = table->spec().table_id;
       const auto known = since_us_.find(id);
       const uint64_t first_us = known == since_us_.end() ? now_us : known->second;
-      Calculated counted{.counts = counts_of(*table), .untold = untold_of(*table)};
+      const Calculated counted{.counts = engine::Kernel::counts(*table),
+                               .committed = engine::Kernel::committed(*table)};
       if (!counted.counts.known) continue;
-      const bool tells = is_worth_telling(counted.untold, counted.counts.rows, now_us - first_us);
+      const bool tells = is_worth_telling(engine::Kernel::untold(*table, counted.committed),
+                                          counted.counts.rows, now_us - first_us);
       // What fails is tried again after as long a while.
       since[id] = tells ? now_us : first_us;
       if (tells && write(table, counted)) since.erase(id);
@@ -169,49 +171,42 @@ class SharedStatistics {
     since_us_ = std::move(since);
   }
 
-  engine::TableCounts counts_of(const engine::Table& table) {
-    const MutexLock lock(taking_);
-    return engine::Kernel::counts(table);
-  }
-  engine::Untold untold_of(const engine::Table& table) {
-    const MutexLock lock(taking_);
-    return engine::Kernel::untold(table);
-  }
-
-  // It has what is untold as it was then.
-  bool is_to_be_written(const engine::TableRef& table) {
-    const MutexLock lock(mutex_);
-    return found_.contains(table);
-  }
-
   bool write(const engine::TableRef& table, const Calculated& found) {
     if (table->stale() || table->spec().internal_name) return true;
-    StatisticsRecord next;
-    if (const Status status = put(table->spec(), found, &next); !status.ok()) {
+    if (const Status status = put(table.get(), found); !status.ok()) {
       failed("written", status);
       return false;
     }
-    take(table.get(), next.counts, &found.untold);
     writes_.fetch_add(1, std::memory_order_relaxed);
     has_failed_.store(false);
     return true;
   }
 
   // The row is locked before it is read, so that nobody's rows are lost.
-  Status put(const engine::TableSpec& spec, const Calculated& found, StatisticsRecord* next) {
+  Status put(engine::Table* table, const Calculated& found) {
+    const engine::TableSpec& spec = table->spec();
     const std::string key = statistics_key(spec.table_id);
     const Writing session(this);
     STRATA_RETURN_IF_ERROR(session->journal_put(key, Bytes()));
     STRATA_ASSIGN_OR_RETURN(const std::optional<StatisticsRecord> before,
                             committed_record(spec.table_id));
     const bool follows = before.has_value() && before->space_id == spec.space_id;
-    *next =
-        next_record(follows ? &*before : nullptr, spec.space_id, found,
-                    std::max(now_version(), before.has_value() ? before->counts.version + 1 : 0));
-    STRATA_RETURN_IF_ERROR(session->journal_put(key, encode(*next)));
+    // If it counts from a sample that is news here, this server has nothing to add.
+    if (follows) take(table, before->counts, nullptr);
+    const engine::Committed told = engine::Kernel::committed(*table);
+    const engine::Committed untold = engine::Kernel::untold(*table, told);
+    const engine::Committed since{.net = told.net - found.committed.net,
+                                  .changed = told.changed - found.committed.changed};
+    const uint64_t version =
+        std::max(now_version(), before.has_value() ? before->counts.version + 1 : 0);
+    const StatisticsRecord next =
+        next_record(follows ? &*before : nullptr, spec.space_id, found, untold, since, version);
+    STRATA_RETURN_IF_ERROR(session->journal_put(key, encode(next)));
     if (fault(FaultPoint::statistics_before_commit))
       return error_no_space("a test has it that statistics cannot be written");
-    return session->commit(engine::Durability::kNoSync);
+    STRATA_RETURN_IF_ERROR(session->commit(engine::Durability::kNoSync));
+    take(table, next.counts, &told);
+    return ok_status();
   }
 
   // TS1

@@ -128,7 +128,7 @@ void ha_strata::share_what_was_found(const engine::Sampled& sampled,
                                      std::vector<IndexStatistics> indexes, uint64_t sampled_rows) {
   if (!shares_statistics()) return;
   Calculated found{.counts = engine::Kernel::counts(*table_),
-                   .untold = engine::Kernel::untold(*table_),
+                   .committed = engine::Kernel::committed(*table_),
                    .sampled = sampled.done,
                    .recounted = sampled.recounted,
                    .sampled_rows = sampled_rows};

@@ -84,20 +84,21 @@ void add(Calculated* older, Calculated newer) {
 }
 
 StatisticsRecord next_record(const StatisticsRecord* before, uint32_t space_id,
-                             const Calculated& mine, uint64_t version) {
+                             const Calculated& mine, const engine::Committed& untold,
+                             const engine::Committed& since, uint64_t version) {
   StatisticsRecord next;
   if (before != nullptr) {
     next = *before;
-    next.counts.rows = plus(before->counts.rows, mine.untold.net);
-    next.counts.modified += mine.untold.changed;
+    next.counts.rows = plus(before->counts.rows, untold.net);
+    next.counts.modified += untold.changed;
   }
   const bool new_rows = before == nullptr || mine.recounted;
-  if (new_rows) next.counts.rows = mine.counts.rows;
+  if (new_rows) next.counts.rows = plus(mine.counts.rows, since.net);
   if (before == nullptr || mine.sampled) {
     next.counts.clustered_pages = mine.counts.clustered_pages;
     next.counts.index_pages = mine.counts.index_pages;
     next.counts.index_pages_beside = mine.counts.index_pages_beside;
-    next.counts.modified = mine.counts.modified;
+    next.counts.modified = mine.counts.modified + since.changed;
   }
   next.space_id = space_id;
   next.counts.known = true;
@@ -112,7 +113,7 @@ StatisticsRecord next_record(const StatisticsRecord* before, uint32_t space_id,
   return next;
 }
 
-bool is_worth_telling(const engine::Untold& untold, uint64_t rows, uint64_t waited_us) noexcept {
+bool is_worth_telling(const engine::Committed& untold, uint64_t rows, uint64_t waited_us) noexcept {
   constexpr uint64_t kAlwaysUs = 5'000'000;
   constexpr uint64_t kFew = 16;
   if (untold.changed == 0) return false;

@@ -26,11 +26,11 @@ struct StatisticsRecord {
 
 // What one server has found out; a record follows from it.
 struct Calculated {
-  engine::TableCounts counts;  // as they were then
-  engine::Untold untold;       // likewise
-  bool sampled = false;        // pages are from a sample, not what was known before
-  bool recounted = false;      // rows, too
-  uint64_t sampled_rows = 0;   // with `indexes`
+  engine::TableCounts counts;        // as they were then
+  engine::Committed committed = {};  // totals of this server, likewise
+  bool sampled = false;              // pages are from a sample, not what was known before
+  bool recounted = false;            // rows, too
+  uint64_t sampled_rows = 0;         // with `indexes`
   std::map<uint32_t, IndexStatistics> indexes = {};  // empty: not sampled
 };
 
@@ -45,11 +45,13 @@ std::optional<StatisticsRecord> decode_statistics(Bytes bytes);
 
 // `older`, then `newer`, of one table, neither of which has become a record yet.
 void add(Calculated* older, Calculated newer);
-// What comes after `before`, of the same space, or null: there is none.
+// What comes after `before`, of the same space, or null: there is none. `untold`: what this server
+// has committed that is not in `before`; `since`: what it has committed since `mine` was found.
 StatisticsRecord next_record(const StatisticsRecord* before, uint32_t space_id,
-                             const Calculated& mine, uint64_t version);
+                             const Calculated& mine, const engine::Committed& untold,
+                             const engine::Committed& since, uint64_t version);
 // Rows counted here are worth telling the others. `rows`: of the table; `waited_us`: since the
 // first of them.
-bool is_worth_telling(const engine::Untold& untold, uint64_t rows, uint64_t waited_us) noexcept;
+bool is_worth_telling(const engine::Committed& untold, uint64_t rows, uint64_t waited_us) noexcept;
 
 }  // namespace strata::glue

@@ -56,14 +56,17 @@ TEST(StatisticsRecord, KeysTellTheirTable) {
   EXPECT_FALSE(table_of_statistics("alter/tics/12345678").has_value());
 }
 
-Calculated counted(int64_t net, uint64_t changed) {
-  return {.counts = {.known = true, .rows = 77, .modified = changed, .clustered_pages = 99},
-          .untold = {.net = net, .changed = changed, .base = 40}};
+const Calculated kMine{.counts = {.known = true, .rows = 77, .modified = 6, .clustered_pages = 99}};
+
+StatisticsRecord follow(const StatisticsRecord* before, const Calculated& mine,
+                        const engine::Committed& untold, const engine::Committed& since = {},
+                        uint64_t version = 60) {
+  return next_record(before, 7, mine, untold, since, version);
 }
 
 TEST(NextRecord, RowsOfAllServersAddUp) {
   const StatisticsRecord before = some_record();
-  const StatisticsRecord next = next_record(&before, 7, counted(-100, 120), 60);
+  const StatisticsRecord next = follow(&before, kMine, {.net = -100, .changed = 120});
   EXPECT_EQ(next.counts.rows, 900u);
   EXPECT_EQ(next.counts.modified, 150u);
   EXPECT_EQ(next.counts.version, 60u);
@@ -71,19 +74,20 @@ TEST(NextRecord, RowsOfAllServersAddUp) {
   EXPECT_EQ(next.counts.clustered_pages, 12u);  // nobody has sampled
   EXPECT_EQ(next.number, 45u);
   EXPECT_EQ(next.indexes.size(), 2u);
-  EXPECT_EQ(next_record(&before, 7, counted(-2000, 2000), 60).counts.rows, 0u);
+  EXPECT_EQ(follow(&before, kMine, {.net = -2000, .changed = 2000}).counts.rows, 0u);
 }
 
 // Clocks of servers differ.
 TEST(NextRecord, VersionsGrowWhateverTheClockSays) {
   const StatisticsRecord before = some_record();
-  EXPECT_EQ(next_record(&before, 7, counted(1, 1), 3).counts.version, 51u);
+  EXPECT_EQ(follow(&before, kMine, {.net = 1, .changed = 1}, {}, 3).counts.version, 51u);
 }
 
 TEST(NextRecord, TheFirstOneHasWhatTheServerKnows) {
-  const StatisticsRecord first = next_record(nullptr, 7, counted(5, 6), 60);
-  EXPECT_EQ(first.counts.rows, 77u);
-  EXPECT_EQ(first.counts.modified, 6u);
+  const StatisticsRecord first =
+      follow(nullptr, kMine, {.net = 77, .changed = 80}, {.net = -7, .changed = 9});
+  EXPECT_EQ(first.counts.rows, 70u);
+  EXPECT_EQ(first.counts.modified, 15u);
   EXPECT_EQ(first.counts.base, 60u);
   EXPECT_EQ(first.counts.clustered_pages, 99u);
   EXPECT_EQ(first.number, 0u);
@@ -91,40 +95,42 @@ TEST(NextRecord, TheFirstOneHasWhatTheServerKnows) {
 
 TEST(NextRecord, ASampleReplacesPagesAndOnlyIfFarApartRows) {
   const StatisticsRecord before = some_record();
-  Calculated mine = counted(10, 10);
+  Calculated mine = kMine;
   mine.counts.modified = 0;
   mine.sampled = true;
-  StatisticsRecord next = next_record(&before, 7, mine, 60);
+  StatisticsRecord next = follow(&before, mine, {.net = 10, .changed = 10});
   EXPECT_EQ(next.counts.clustered_pages, 99u);
   EXPECT_EQ(next.counts.modified, 0u);
   EXPECT_EQ(next.counts.rows, 1010u);
   EXPECT_EQ(next.counts.base, 40u);
   mine.recounted = true;
-  next = next_record(&before, 7, mine, 60);
-  EXPECT_EQ(next.counts.rows, 77u);
+  next = follow(&before, mine, {.net = 10, .changed = 10}, {.net = 3, .changed = 4});
+  EXPECT_EQ(next.counts.rows, 80u);
+  EXPECT_EQ(next.counts.modified, 4u);
   EXPECT_EQ(next.counts.base, 60u);
 }
 
 TEST(NextRecord, SampledIndexesReplaceTheOldOnes) {
   const StatisticsRecord before = some_record();
-  Calculated mine = counted(0, 0);
+  Calculated mine = kMine;
   mine.sampled_rows = 1234;
   mine.indexes[9] = {{4}};
-  const StatisticsRecord next = next_record(&before, 7, mine, 60);
+  const StatisticsRecord next = follow(&before, mine, {});
   EXPECT_EQ(next.number, 60u);
   EXPECT_EQ(next.sampled_rows, 1234u);
   EXPECT_EQ(next.indexes.size(), 1u);
 }
 
 TEST(Add, KeepsWhatTheNewerOneHasNot) {
-  Calculated older = counted(1, 1);
+  Calculated older = kMine, newer = kMine;
+  newer.committed = {.net = 3, .changed = 3};
   older.recounted = older.sampled = true;
   older.indexes[9] = {{4}};
   older.sampled_rows = 70;
-  add(&older, counted(3, 3));
+  add(&older, newer);
   EXPECT_TRUE(older.recounted);
   EXPECT_TRUE(older.sampled);
-  EXPECT_EQ(older.untold.net, 3);
+  EXPECT_EQ(older.committed.net, 3);
   EXPECT_EQ(older.sampled_rows, 70u);
   EXPECT_EQ(older.indexes.count(9), 1u);
 }

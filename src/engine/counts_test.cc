@@ -28,12 +28,12 @@ struct Node {
   [[nodiscard]] uint64_t rows() const { return table->estimated_rows(); }
   // Adds to `known` what this node has not told.
   TableCounts tell(const TableCounts& known) {
-    const Untold mine = Kernel::untold(*table);
+    const Committed all = Kernel::committed(*table), mine = Kernel::untold(*table, all);
     TableCounts next = known;
     next.rows += static_cast<uint64_t>(mine.net);
     next.modified += mine.changed;
     ++next.version;
-    Kernel::take_counts(table.get(), next, &mine);
+    Kernel::take_counts(table.get(), next, &all);
     return next;
   }
   void hear(const TableCounts& known) { Kernel::take_counts(table.get(), known, nullptr); }
@@ -81,7 +81,7 @@ TEST_F(Counts, WhatIsOldChangesNothing) {
 TEST_F(Counts, HearingOfOnesOwnFirstCountsNothingTwice) {
   one_.hear(known_);
   one_.insert_rows(0, 10);
-  const Untold mine = Kernel::untold(*one_.table);
+  const Committed mine = Kernel::committed(*one_.table);
   TableCounts told = known_;
   told.version = 2;
   told.rows = 10;
@@ -90,7 +90,7 @@ TEST_F(Counts, HearingOfOnesOwnFirstCountsNothingTwice) {
   EXPECT_EQ(one_.rows(), 10u);
   // The same with a newer one of somebody else's in between.
   one_.insert_rows(50, 10);
-  const Untold more = Kernel::untold(*one_.table);
+  const Committed more = Kernel::committed(*one_.table);
   TableCounts second = told, third = told;
   second.version = 3;
   second.rows = 20;
@@ -116,17 +116,31 @@ TEST_F(Counts, ASampleOfAnotherNodeHasSeenWhatIsUntoldHere) {
   EXPECT_TRUE(one_.kernel->tables_with_untold().empty());
 }
 
+// What was told before is not told again by whoever comes with older totals.
+TEST_F(Counts, OldTotalsAreOldNews) {
+  one_.hear(known_);
+  one_.insert_rows(0, 10);
+  const Committed old = Kernel::committed(*one_.table);
+  one_.insert_rows(50, 5);
+  known_ = one_.tell(known_);
+  TableCounts next = known_;
+  ++next.version;
+  Kernel::take_counts(one_.table.get(), next, &old);
+  EXPECT_EQ(one_.rows(), 15u);
+  EXPECT_TRUE(one_.kernel->tables_with_untold().empty());
+}
+
 // Of a sample of its own, too: what was committed since is not in it.
 TEST_F(Counts, ASampleOfThisNodeKeepsWhatCameAfterIt) {
   one_.hear(known_);
   one_.insert_rows(0, 40);
-  const Untold mine = Kernel::untold(*one_.table);
+  const Committed mine = Kernel::committed(*one_.table);
   TableCounts counted = Kernel::counts(*one_.table);
   counted.version = counted.base = 2;
   one_.insert_rows(100, 3);
   Kernel::take_counts(one_.table.get(), counted, &mine);
   EXPECT_EQ(one_.rows(), 43u);
-  EXPECT_EQ(Kernel::untold(*one_.table).net, 3);
+  EXPECT_EQ(Kernel::untold(*one_.table, Kernel::committed(*one_.table)).net, 3);
 }
 
 TEST_F(Counts, WhatOthersHaveChangedMakesASampleOld) {

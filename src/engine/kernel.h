@@ -131,11 +131,11 @@ struct TableCounts {
   uint64_t clustered_pages = 1, index_pages = 0, index_pages_beside = 0;
   int64_t updated_at = 0;
 };
-// Committed on this node, and not yet told to the others.
-struct Untold {
-  int64_t net = 0;       // rows more or less
-  uint64_t changed = 0;  // rows
-  uint64_t base = 0;     // TableCounts::base when it was asked for
+// Of a table, by transactions of this node. The totals since it was opened only grow in `changed`:
+// of two the one with more is the later one.
+struct Committed {
+  int64_t net = 0;  // rows more or less
+  uint64_t changed = 0;
 };
 // What refresh_statistics() has come to.
 struct Sampled {
@@ -208,11 +208,12 @@ class Table : public std::enable_shared_from_this<Table> {
   std::atomic<bool> statistics_known_{true};        // false: opened from disk, not yet sampled
   std::atomic<bool> rows_exact_{true};              // counted since the table was made
   std::atomic<bool> refreshing_{false};
-  // With several nodes: committed here, and not yet told to the others.
-  std::atomic<int64_t> untold_net_{0};
-  std::atomic<uint64_t> untold_changed_{0};
-  std::atomic<uint64_t> counts_version_{0}, counts_base_{0};  // of the TableCounts taken last
-  std::atomic<uint64_t> rebuilt_at_{0};                       // E6: commit timestamp
+  // With several nodes: all that was committed here, and what of it the others know.
+  std::atomic<int64_t> committed_net_{0}, told_net_{0};
+  std::atomic<uint64_t> committed_changed_{0}, told_changed_{0};
+  // Of the TableCounts taken last.
+  std::atomic<uint64_t> counts_version_{0}, counts_base_{0}, counts_rows_{0};
+  std::atomic<uint64_t> rebuilt_at_{0};             // E6: commit timestamp
   void set_references(TableReferences references);  // under the table map's mutex, or unpublished
   std::atomic<const TableReferences*> references_{nullptr};
   std::vector<std::unique_ptr<const TableReferences>> all_references_;  // who reads one keeps none
@@ -581,11 +582,13 @@ class Kernel {
   // Several nodes tell each other what they count (counts.cc). Each adds what it has committed and
   // not told yet to what all of them know.
   [[nodiscard]] static TableCounts counts(const Table& table) noexcept;
-  [[nodiscard]] static Untold untold(const Table& table) noexcept;
-  // What all know, unless something newer is known here. `told`: what this node has just added to
-  // it; without, somebody else may have: a newer sample than was known here has seen all of this
-  // node's. Of one table by one thread at a time.
-  static void take_counts(Table* table, const TableCounts& known, const Untold* told) noexcept;
+  [[nodiscard]] static Committed committed(const Table& table) noexcept;  // totals
+  // Of these totals, what nobody else knows.
+  [[nodiscard]] static Committed untold(const Table& table, const Committed& totals) noexcept;
+  // What all know, unless something newer is known here. `told`: the totals of this node that are
+  // in it, which may be old news; without, somebody else may have told it: a newer sample than was
+  // known here has seen all of this node's. Of one table by one thread at a time.
+  static void take_counts(Table* table, const TableCounts& known, const Committed* told) noexcept;
   std::vector<TableRef> tables_with_untold();
   // Structure of every tree of the table, and entries against rows both ways: row_entries(row
   // inline bytes, externals loader, emit(index, key)) computes the entries a row must have.

@@ -142,8 +142,8 @@ void Session::Impl::apply_row_deltas() {
     delta.table->modified_since_sample_.fetch_add(delta.changed, std::memory_order_relaxed);
     delta.table->updated_at_.store(now, std::memory_order_relaxed);
     if (!kernel->shares_tables()) continue;
-    delta.table->untold_net_.fetch_add(delta.net, std::memory_order_relaxed);
-    delta.table->untold_changed_.fetch_add(delta.changed, std::memory_order_relaxed);
+    delta.table->committed_net_.fetch_add(delta.net, std::memory_order_relaxed);
+    delta.table->committed_changed_.fetch_add(delta.changed, std::memory_order_relaxed);
   }
 }
 

@@ -461,10 +461,13 @@ void Session::copy_counters(const Table& from, Table* to) {
   to->updated_at_.store(from.updated_at_.load());
   to->statistics_known_.store(from.statistics_known_.load());
   to->rows_exact_.store(from.rows_exact_.load());
-  to->untold_net_.store(from.untold_net_.load());
-  to->untold_changed_.store(from.untold_changed_.load());
+  to->committed_net_.store(from.committed_net_.load());
+  to->committed_changed_.store(from.committed_changed_.load());
+  to->told_net_.store(from.told_net_.load());
+  to->told_changed_.store(from.told_changed_.load());
   to->counts_version_.store(from.counts_version_.load());
   to->counts_base_.store(from.counts_base_.load());
+  to->counts_rows_.store(from.counts_rows_.load());
   copy_age(from, to);
 }
 

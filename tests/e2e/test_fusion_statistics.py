@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -155,6 +156,23 @@ def test_analyze_on_one_server_is_known_to_all(servers: list[Server]) -> None:
         agree(servers, 20000)
     assert wait_until(lambda: has_read(servers, read), SOON_S)
     assert [status(server, "statistics_errors") for server in servers] == [0, 0, 0]
+
+
+def test_what_all_do_at_once_adds_up(servers: list[Server]) -> None:
+    """Loads, deletes, samples and looks on all servers: nothing is counted twice, or never, for long."""
+
+    def work(number: int) -> None:
+        for turn in range(12):
+            run(servers[number], LOAD.format(rows=1000))
+            run(servers[number], f"DELETE FROM shop.t WHERE id % 7 = {turn % 7} LIMIT 300")
+            told(servers[number])
+            if turn % 4 == number:
+                run(servers[number], "ANALYZE TABLE shop.t")
+
+    with ThreadPoolExecutor(len(servers)) as pool:
+        for done in [pool.submit(work, number) for number in range(len(servers))]:
+            done.result()
+    agree(servers, int(run(servers[0], "SELECT COUNT(*) FROM shop.t")[0][0]))
 
 
 def test_ddl_takes_its_statistics_along_or_begins_anew(servers: list[Server]) -> None:
