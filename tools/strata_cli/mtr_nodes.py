@@ -93,7 +93,8 @@ def parse(line: str) -> Listed | None:
 
 
 def listed(path: Path = LISTED) -> list[Listed]:
-    return [one for one in map(parse, path.read_text().splitlines()) if one is not None]
+    text = path.read_text(encoding="latin-1")  # as files of tests are read
+    return [one for one in map(parse, text.splitlines()) if one is not None]
 
 
 def changed(text: str) -> str:

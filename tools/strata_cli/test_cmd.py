@@ -80,6 +80,7 @@ def usual_stages(
         Stage("mtr: selected tests", needs_plugin(lambda: stages.mtr_selected(300))),
         Stage("mtr: InnoDB's tests of foreign keys", needs_plugin(lambda: stages.mtr_rewritten(300))),
         _own_suite(drawn.suite_profile),
+        _mtr_several(None if whole else drawn),
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
         Stage(
             f"differential, {DIFFERENTIAL_S} s, seed {drawn.differential_seed}",
@@ -168,6 +169,12 @@ def suite_stages(profile: str) -> list[Stage]:
 
 def _own_suite(profile: str) -> Stage:
     return Stage(f"mtr: strata{_on(profile)}", needs_plugin(lambda: stages.mtr_own(profile)))
+
+
+def _mtr_several(drawn: Draw | None) -> Stage:
+    takes = stages.everything if drawn is None else drawn.takes_on_several
+    name = f"mtr: MariaDB's tests for several servers{'' if drawn is None else ', drawn'}"
+    return Stage(name, needs_plugin(lambda: stages.mtr_several(900, takes)))
 
 
 def _on(profile: str) -> str:
