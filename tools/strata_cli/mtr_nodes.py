@@ -19,7 +19,6 @@ from .server import Server
 from .shell import StrataError
 from .waiting import wait_until
 
-PROFILE = "fusion"
 SERVERS = 3
 LISTED = paths.ROOT / "tests" / "mtr" / "nodes.txt"
 OWN = paths.ROOT / "tests" / "mtr" / "nodes"
@@ -37,6 +36,8 @@ SERVER_OPTIONS = (
     "--histogram-type=json_hb",
     "--binlog-format=ROW",
     "--performance-schema",
+    f"--secure-file-priv={mtr.TREE}",  # where tests write files through the server
+    "--strata-lock-wait-timeout=10",  # Some wait for a conflict that does not come.
 )
 AUTO_INCREMENT_STEP = 2  # On Galera two servers number by turns.
 KNOWN_TO_ALL_S = 30.0
@@ -44,18 +45,21 @@ CONNECTION = re.compile(r"^(--)?connection[ \t].*\n", re.MULTILINE | re.IGNORECA
 HEARD_OF_S = 1.2  # What is not there at once is looked for each 0.2 to 0.5 s.
 SETS = r"\b(SET\s+)(?:(?:GLOBAL|SESSION|LOCAL)\s+|@@(?:global\.|session\.)?)?"
 # What a copy says in the place of what only Galera and InnoDB have, in the test and in its recorded result alike. Galera's
-# variables become the session's own, which nobody reads; InnoDB's list of its tables becomes a view (FOR_THE_TESTS).
+# variables become the session's own, which nobody reads, its table of transactions under way is an empty one, InnoDB's list of its
+# tables a view (FOR_THE_TESTS).
 INSTEAD = (
     (mtr.NAMES_INNODB, r"\g<1>STRATA"),
     (re.compile(rf"{SETS}(wsrep_\w+)", re.IGNORECASE), r"\1@\2"),
     (re.compile(r"(SET @wsrep_\w+\s*=\s*)([a-z]\w*)", re.IGNORECASE), r"\1'\2'"),
     (re.compile(r"\bINFORMATION_SCHEMA\.INNODB_SYS_TABLES\b", re.IGNORECASE), "mtr.innodb_sys_tables"),
+    (re.compile(r"\bmysql\.wsrep_streaming_log\b", re.IGNORECASE), "mtr.wsrep_streaming_log"),
     (re.compile(r"(?<=suite/)(galera\w*)(?=/)|(?<=\.\./)(galera\w*)(?=/)"), rf"\g<0>{mtr.REWRITTEN_SUFFIX}"),
 )
 # Tests tell the runner which warnings of the server's log are as expected; it does not read the logs of these servers.
 FOR_THE_TESTS = (
     "CREATE DATABASE IF NOT EXISTS mtr",
     "CREATE OR REPLACE PROCEDURE mtr.add_suppression(pattern TEXT) BEGIN END",
+    "CREATE TABLE mtr.wsrep_streaming_log (node_uuid INT, trx_id INT, seqno INT, flags INT, frag BLOB)",
     "CREATE OR REPLACE VIEW mtr.innodb_sys_tables AS SELECT CONCAT(table_schema, '/', table_name) AS name"
     " FROM information_schema.TABLES WHERE engine = 'STRATA'",
 )
@@ -64,12 +68,14 @@ FOR_THE_TESTS = (
 @dataclass(frozen=True)
 class Listed:
     """A test that is to pass. `until`: the statement before which its copy ends, since what follows is about Galera. `waits`: at
-    each change of the connection, for what servers hear of each other a moment later (accounts, routines, views, events)."""
+    each change of the connection, for what servers hear of each other a moment later (accounts, routines, views, events).
+    `long`: not in a drawn run."""
 
     suite: str
     test: str
     until: str = ""
     waits: bool = False
+    long: bool = False
 
     @property
     def name(self) -> str:
@@ -81,15 +87,15 @@ class Listed:
 
 
 def parse(line: str) -> Listed | None:
-    """suite.test [waits] [until STATEMENT]; None: a remark."""
+    """suite.test [long] [waits] [until STATEMENT]; None: a remark."""
     if not line.strip() or line.startswith("#"):
         return None
     words, _, until = line.strip().partition(" until ")
     name, *marks = words.split()
-    if marks not in ([], ["waits"]):
+    if not set(marks) <= {"long", "waits"}:
         raise StrataError(f"{paths.relative(LISTED)}: {line}")
     suite, _, test = name.rpartition(".")
-    return Listed(suite, test, until.strip(), bool(marks))
+    return Listed(suite, test, until.strip(), "waits" in marks, "long" in marks)
 
 
 def listed(path: Path = LISTED) -> list[Listed]:
@@ -140,13 +146,13 @@ def copy(tests: Sequence[Listed]) -> None:
 
 
 @contextmanager
-def servers(preset: str = "release", extra: Sequence[str] = (), folder: Path = FOLDER) -> Iterator[list[Server]]:
+def servers(profile: str, folder: Path = FOLDER) -> Iterator[list[Server]]:
     """Of a new cluster, gone afterwards."""
-    _remove(Cluster(folder, preset=preset))
-    cluster = Cluster(folder, preset=preset)
-    cluster.compute_options = (*SERVER_OPTIONS, *extra)
+    _remove(Cluster(folder))
+    cluster = Cluster(folder)
+    cluster.compute_options = SERVER_OPTIONS
     try:
-        cluster.start(PROFILE, wishes=Wishes(servers=SERVERS, memory="128M"))
+        cluster.start(profile, wishes=Wishes(servers=SERVERS, memory="128M"))
         found = list(cluster.computes.values())
         _prepare(found)
         yield found
@@ -155,8 +161,6 @@ def servers(preset: str = "release", extra: Sequence[str] = (), folder: Path = F
 
 
 def _prepare(found: Sequence[Server]) -> None:
-    # Tests load files from std_data of the runner's folder, named from the server's data directory.
-    (found[0].data.parent / "std_data").symlink_to(mtr.TREE / "mysql-test" / "std_data")
     for statement in FOR_THE_TESTS:
         found[0].query(statement)
     for number, server in enumerate(found, 1):

@@ -509,17 +509,19 @@ def mtr_rewritten(timeout_s: float) -> StageResult:
     return stage
 
 
-def mtr_several(timeout_s: float, takes_test: Takes = everything) -> StageResult:
-    """MariaDB's tests for Galera's clusters (tests/mtr/nodes.txt), on servers that write the same tables."""
-    tests = [test for test in mtr_nodes.listed() if takes_test(test.name)]
+def mtr_several(timeout_s: float, profile: str, takes_test: Takes = everything) -> StageResult:
+    """MariaDB's tests for Galera's clusters (tests/mtr/nodes.txt), on servers that write the same tables; those marked `long` only
+    where everything is taken."""
+    whole = takes_test is everything
+    tests = [test for test in mtr_nodes.listed() if whole or (takes_test(test.name) and not test.long)]
     if not tests:
         return StageResult(failed=1, details=["no test was taken"])
     mtr.prepare("release")
     mtr_nodes.copy(tests)
     names = [test.copy for test in tests]
-    with mtr_nodes.servers() as servers:
+    with mtr_nodes.servers(profile) as servers:
         arguments, env = mtr_nodes.options(servers), mtr_nodes.environment(servers)
-        result = mtr.run(mtr.suites_of(names), arguments, timeout_s=timeout_s, tests=names, label="nodes", env=env)
+        result = mtr.run(mtr.suites_of(names), arguments, timeout_s=timeout_s, tests=names, label=profile, env=env)
         ended = [f"{server.data.name} ended ({end})" for server in servers if (end := server.ended())]
     stage = _from_mtr(result, set())
     ran = {name.split()[0] for name in (*result.passed, *result.failed)}
