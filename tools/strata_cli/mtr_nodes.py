@@ -45,7 +45,7 @@ CONNECTION = re.compile(r"^(--)?connection[ \t].*\n", re.MULTILINE | re.IGNORECA
 HEARD_OF_S = 1.2  # What is not there at once is looked for each 0.2 to 0.5 s.
 SETS = r"\b(SET\s+)(?:(?:GLOBAL|SESSION|LOCAL)\s+|@@(?:global\.|session\.)?)?"
 # What a copy says in the place of what only Galera and InnoDB have, in the test and in its recorded result alike. Galera's
-# variables become the session's own, which nobody reads, its table of transactions under way is an empty one, InnoDB's list of its
+# variables become the session's own, which nobody reads, its table of open transactions is an empty one, InnoDB's list of
 # tables a view (FOR_THE_TESTS).
 INSTEAD = (
     (mtr.NAMES_INNODB, r"\g<1>STRATA"),

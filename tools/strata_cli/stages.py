@@ -510,7 +510,7 @@ def mtr_rewritten(timeout_s: float) -> StageResult:
 
 
 def mtr_several(timeout_s: float, profile: str, takes_test: Takes = everything) -> StageResult:
-    """MariaDB's tests for Galera's clusters (tests/mtr/nodes.txt), on servers that write the same tables; those marked `long` only
+    """MariaDB's tests for Galera's clusters (tests/mtr/nodes.txt), on servers that write the same tables; those marked `long`
     where everything is taken."""
     whole = takes_test is everything
     tests = [test for test in mtr_nodes.listed() if whole or (takes_test(test.name) and not test.long)]
