@@ -16,6 +16,9 @@
 //         block is never given out.
 //   SEQ5  ALTER SEQUENCE, and a row that is inserted, have the sequence's name exclusively: all
 //         servers read the row anew. SETVAL is heard of by others when they take their next block.
+//   SEQ6  Of a sequence with INCREMENT BY 0 each server gives numbers of its own turn, whoever took
+//         the block before: those that auto_increment_increment and _offset say.
+#include <limits>
 #include <utility>
 
 #include "mariadb/ddl.h"
@@ -71,6 +74,16 @@ struct Block {
   bool is_empty;
 };
 
+// SEQ6. The first number from `base` on that this server may give.
+longlong in_turn(SEQUENCE* sequence, longlong base) {
+  const longlong step = OpenSequence::increment_of(sequence);
+  if (sequence->increment != 0 || step <= 1) return base;
+  const auto offset = static_cast<longlong>(global_system_variables.auto_increment_offset) % step;
+  const longlong skipped = ((offset - base % step) % step + step) % step;
+  constexpr longlong kBeyondAll = std::numeric_limits<longlong>::max();  // no sequence gets there
+  return base > kBeyondAll - skipped ? kBeyondAll : base + skipped;
+}
+
 // Of `cache` numbers from `base` on, or what there is.
 Block block_from(SEQUENCE* sequence, longlong base, ulonglong round) {
   const longlong step = OpenSequence::increment_of(sequence);
@@ -78,11 +91,12 @@ Block block_from(SEQUENCE* sequence, longlong base, ulonglong round) {
   const auto is_beyond = [&](longlong value) {
     return up ? value > sequence->max_value : value < sequence->min_value;
   };
+  base = in_turn(sequence, base);
   Block block{base, base, base, round, false};
   if (is_beyond(base)) {
     block.is_empty = !sequence->cycle;
     if (block.is_empty) return block;
-    block.first = up ? sequence->min_value : sequence->max_value;
+    block.first = in_turn(sequence, up ? sequence->min_value : sequence->max_value);
     ++block.round;
   }
   block.last = block.first;

@@ -315,6 +315,22 @@ def test_sequences(clients: Connect) -> None:
     assert one.error_of("SELECT NEXTVAL(s)") == 4091  # Unknown sequence
 
 
+def test_servers_number_by_turns(cluster: Several, clients: Connect) -> None:
+    """INCREMENT BY 0: as AUTO_INCREMENT, whoever took numbers before."""
+    one, two = clients(0), clients(1)
+    for offset, client in ((1, one), (3, two)):
+        client.run(f"SET GLOBAL auto_increment_increment = 5, auto_increment_offset = {offset}")
+    try:
+        one.run("CREATE SEQUENCE s INCREMENT BY 0 CACHE 3 MAXVALUE 60 CYCLE ENGINE=STRATA")
+        for offset, client in ((1, one), (3, two), (3, two), (1, one)):
+            values = [client.run("SELECT NEXTVAL(s)")[0][0] for _ in range(7)]
+            assert {value % 5 for value in values} == {offset}, values
+        one.run("DROP SEQUENCE s")
+    finally:
+        for client in (one, two):
+            client.run("SET GLOBAL auto_increment_increment = 1, auto_increment_offset = 1")
+
+
 def test_databases(cluster: Several, clients: Connect) -> None:
     one, two = clients(0), clients(1)
     here, there = cluster.servers[0], cluster.servers[1]

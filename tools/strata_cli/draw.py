@@ -19,6 +19,7 @@ END_TO_END_SHARE = 0.35  # of the files
 TIDY_SHARE = 0.15  # of the sources
 SANITIZED_SHARE = 0.35  # of the test programs under ASan, of the others as many under TSan
 SPIN_SHARE = 0.5  # of the protocol models' checks
+SEVERAL_SHARE = 0.2  # of MariaDB's tests for several servers
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Draw:
 
     def takes_under_tsan(self, program: str) -> bool:
         return takes(self.commit, program, 2 * SANITIZED_SHARE) and not self.takes_under_asan(program)
+
+    def takes_on_several(self, test: str) -> bool:
+        return takes(self.commit, test, SEVERAL_SHARE)
 
     def takes_model(self, name: str) -> bool:
         return takes(self.commit, name, SPIN_SHARE)

@@ -23,7 +23,7 @@ REWRITTEN_SUFFIX = "_strata"  # of a suite's copy with another engine
 DIFFERENCES = paths.ROOT / "tests" / "mtr" / "differences"
 # mtr takes ports 10000 + 30 * thread and up; a run that was killed leaves its ports busy for a while.
 BUILD_THREADS = range(300, 640)
-RESULT = re.compile(r"^(?P<name>[\w.\-/]+(?: '[^']*')*)\s+(?:w\d+ )?\[ (?P<result>pass|fail|skipped|disabled|retry-\w+) \]")
+RESULT = re.compile(r"^(?P<name>[\w.\-/#]+(?: '[^']*')*)\s+(?:w\d+ )?\[ (?P<result>pass|fail|skipped|disabled|retry-\w+) \]")
 
 
 # Where a test, or what it gives, names InnoDB as an engine.

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import build_cmd, mtr, paths
+from . import build_cmd, mtr, mtr_nodes, paths
 from . import spin as spin_models
 from .bench.sysbench import sweep
 from .build_cmd import BuildType
@@ -507,6 +507,27 @@ def mtr_rewritten(timeout_s: float) -> StageResult:
     stage = _from_mtr(result, as_known)
     stage.passed += len(as_known)
     return stage
+
+
+def mtr_several(timeout_s: float, profile: str, takes_test: Takes = everything) -> StageResult:
+    """MariaDB's tests for Galera's clusters (tests/mtr/nodes.txt), on servers that write the same tables; those marked `long`
+    where everything is taken."""
+    whole = takes_test is everything
+    tests = [test for test in mtr_nodes.listed() if whole or (takes_test(test.name) and not test.long)]
+    if not tests:
+        return StageResult(failed=1, details=["no test was taken"])
+    mtr.prepare("release")
+    mtr_nodes.copy(tests)
+    names = [test.copy for test in tests]
+    with mtr_nodes.servers(profile) as servers:
+        arguments, env = mtr_nodes.options(servers), mtr_nodes.environment(servers)
+        result = mtr.run(mtr.suites_of(names), arguments, timeout_s=timeout_s, tests=names, label=profile, env=env)
+        ended = [f"{server.data.name} ended ({end})" for server in servers if (end := server.ended())]
+    stage = _from_mtr(result, set())
+    ran = {name.split()[0] for name in (*result.passed, *result.failed)}
+    # What cannot run here does not belong into the list.
+    problems = [*ended, *(f"{name} did not run" for name in names if name not in ran)]
+    return summed(stage, StageResult(failed=len(problems), details=problems, log=stage.log))
 
 
 def mtr_like_innodb(suite: str, timeout_s: float) -> StageResult:

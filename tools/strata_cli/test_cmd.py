@@ -80,6 +80,7 @@ def usual_stages(
         Stage("mtr: selected tests", needs_plugin(lambda: stages.mtr_selected(300))),
         Stage("mtr: InnoDB's tests of foreign keys", needs_plugin(lambda: stages.mtr_rewritten(300))),
         _own_suite(drawn.suite_profile),
+        *([] if whole else [_mtr_several(OF_SEVERAL_WRITERS[0], drawn)]),
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
         Stage(
             f"differential, {DIFFERENTIAL_S} s, seed {drawn.differential_seed}",
@@ -122,6 +123,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
         _end_to_end(not drawn.e2e_binlog),
         *(_crash_on(profile) for profile in OF_CLUSTERS),
         *(stage for profile in OF_ONE_WRITER for stage in _sql_on(profile)),
+        *(_mtr_several(profile) for profile in OF_SEVERAL_WRITERS),
         _several(SEVERAL_SECONDS_ALL),
         *(_stress(STRESS_SECONDS_ALL, SEED, kills) for kills in (False, True)),
         _differential_several(SEVERAL_SECONDS_ALL, SEED),
@@ -168,6 +170,13 @@ def suite_stages(profile: str) -> list[Stage]:
 
 def _own_suite(profile: str) -> Stage:
     return Stage(f"mtr: strata{_on(profile)}", needs_plugin(lambda: stages.mtr_own(profile)))
+
+
+def _mtr_several(profile: str, drawn: Draw | None = None) -> Stage:
+    """Those that MariaDB has for Galera's clusters."""
+    takes = stages.everything if drawn is None else drawn.takes_on_several
+    name = f"mtr: tests for several servers on {profile}{'' if drawn is None else ', drawn'}"
+    return Stage(name, needs_plugin(lambda: stages.mtr_several(1800, profile, takes)))
 
 
 def _on(profile: str) -> str:

@@ -42,6 +42,7 @@ def test_every_commit_takes_its_share_of_what_is_too_much() -> None:
         assert {make_draw(commit).takes_under_asan(name) for commit in COMMITS} == {True, False}
         assert {make_draw(commit).takes_under_tsan(name) for commit in COMMITS} == {True, False}
         assert {make_draw(commit).takes_model(name) for commit in COMMITS} == {True, False}
+        assert {make_draw(commit).takes_on_several(name) for commit in COMMITS} == {True, False}
         assert not any(one.takes_under_asan(name) and one.takes_under_tsan(name) for one in map(make_draw, COMMITS))
     assert draw.takes("abc", "test_backup", 1) and not draw.takes("abc", "test_backup", 0)
 
@@ -53,6 +54,7 @@ def test_a_stage_says_what_it_drew() -> None:
     for seed in (one.crash_seed, one.errors_seed, one.cluster_seed, one.history_seed, one.differential_seed, one.stress_seed):
         assert f"seed {seed}" in shown
     assert f"mtr: strata on {one.suite_profile}" in names
+    assert "mtr: tests for several servers on fusion, drawn" in names
     assert any(name.startswith("end to end, drawn files") and ("binlog" in name) == one.e2e_binlog for name in names)
     assert any(name.startswith("drawn unit and model tests, asan") for name in names)
     assert {"build asan, drawn tests", "build tsan, drawn tests"} <= set(names)
@@ -66,11 +68,14 @@ def test_everything_is_in_all() -> None:
     assert len([name for name in names if name.startswith("end to end")]) == 2
     assert not any("drawn" in name for name in names)
     assert {"build asan", "build tsan"} <= set(names)
-    # Of those of one profile only the crash campaign has several writers.
+    # Of those of one profile only these have several writers.
     several = [profile.name for profile in ALL if profile.has_several_writers]
     for profile in several:
         of_it = [name for name in names if profile in name.replace(",", " ").split()]
-        assert of_it == [f"crash campaign on {profile}, 300 faults, binlog draw"]
+        assert of_it == [
+            f"crash campaign on {profile}, 300 faults, binlog draw",
+            f"mtr: tests for several servers on {profile}",
+        ]
     assert several
 
 
