@@ -188,7 +188,7 @@ class FusionMember {
   Mutex renewing_{LatchRank::kServer};  // one renewal at a time: over a call, taken by nobody else
   uint64_t fences_heard_ STRATA_GUARDED_BY(renewing_) = 0;
   uint64_t members_heard_ STRATA_GUARDED_BY(renewing_) = 0;
-  std::atomic<bool> news_of_fences_{false};  // FC61: a renewal is to say so
+  std::atomic<bool> news_of_fences_{false};                          // FC61: a renewal is to say so
   std::map<uint8_t, uint64_t> tables_ STRATA_GUARDED_BY(renewing_);  // of which life
 
   mutable Mutex mutex_{LatchRank::kLeaf};
