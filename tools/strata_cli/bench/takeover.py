@@ -91,7 +91,7 @@ class Load:
         self._rows = plan.rows
         self._stop = threading.Event()
         self.committed = 0
-        self._threads = [threading.Thread(target=self._work, args=(number,)) for number in range(plan.clients)]
+        self._threads = [threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(plan.clients)]
         for thread in self._threads:
             thread.start()
 
@@ -110,8 +110,11 @@ class Load:
                 self.committed += 1
                 time.sleep(PAUSE_S)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._stop.set()
+
+    def end(self) -> None:
+        self.stop()
         for thread in self._threads:
             thread.join()
 
@@ -136,6 +139,8 @@ def _measure(plan: Plan) -> Takeovers:
                     f"back after {found.until_back_s[-1]:.2f} s"
                 )
         finally:
+            for load in loads.values():
+                load.stop()
             for load in loads.values():
                 load.end()
     return found
