@@ -103,9 +103,16 @@ StatusOr<std::unique_ptr<FusionMember>> FusionMember::join(
     const FusionMemberOptions& options, std::shared_ptr<BlockingChannel> channel) {
   STRATA_ASSERT(options.life != 0 && !options.server.is_zero());
   STRATA_ASSIGN_OR_RETURN(const proto::FusionJoinReply joined, ask_to_join(options, channel.get()));
-  STRATA_ASSIGN_OR_RETURN(Opened opened, open_regions(options, channel, joined));
-  std::unique_ptr<FusionMember> member(
-      new FusionMember(options, std::move(channel), joined, opened));
+  auto member = begin(options, channel, joined);
+  if (!member.ok()) take_back(options, channel.get(), joined.epoch);
+  return member;
+}
+
+StatusOr<std::unique_ptr<FusionMember>> FusionMember::begin(
+    const FusionMemberOptions& options, const std::shared_ptr<BlockingChannel>& channel,
+    const proto::FusionJoinReply& joined) {
+  STRATA_ASSIGN_OR_RETURN(const Opened opened, open_regions(options, channel, joined));
+  std::unique_ptr<FusionMember> member(new FusionMember(options, channel, joined, opened));
   const uint64_t deadline_us = monotonic_us() + options.call_us_max;
   for (;;) {
     const Status renewed = member->renew();
@@ -115,6 +122,20 @@ StatusOr<std::unique_ptr<FusionMember>> FusionMember::join(
   }
   member->renewer_ = std::thread([m = member.get()] { m->keep_renewing(); });
   return member;
+}
+
+// FC62. If it is not heard, the lease tells.
+void FusionMember::take_back(const FusionMemberOptions& options, BlockingChannel* channel,
+                             Epoch epoch) {
+  const InterruptScope carried_through(nullptr);
+  transport::CallOptions call;
+  call.method = proto::kFusionLeave;
+  call.epoch = epoch.value;
+  call.deadline_us = monotonic_us() + options.call_us_max;
+  call.idempotent = proto::may_repeat(call.method);
+  transport::BlockingReply reply;
+  const proto::FusionLeaveRequest request{{options.server, options.life, epoch}, {}};
+  channel->call(call, proto::encode(request), &reply).IgnoreError();
 }
 
 FusionMember::FusionMember(const FusionMemberOptions& options,
@@ -272,7 +293,7 @@ Status FusionMember::offer_line() {
   transport::CallOptions call;
   call.method = proto::kFusionLine;
   call.epoch = lines_epoch_.value;
-  call.deadline_us = monotonic_us() + options_.call_us_max;
+  call.deadline_us = monotonic_us() + std::min(options_.call_us_max, options_.renew_us);
   if (lines_.empty() || line_unanswered_) {
     STRATA_ASSIGN_OR_RETURN(auto kept, calls_.channel()->keep_connection(call.deadline_us));
     lines_.push_back(std::move(kept));

@@ -19,11 +19,13 @@
 //         that serves (its last life's log is not redone), is as if fenced.
 //   FC60  While it has a lease, and may use anything of this membership, it keeps a connection to
 //        the memory node that nothing else closes, its line: so its end tells there that the
-//        process is gone (FV14), and nobody has to wait for the end of the lease. One that broke is
-//        replaced with the next renewal. Where lines do not count, the lease alone tells. A line is
-//        one under an epoch: under the next one another one is kept, and that one is closed.
+//        process is gone (FV14), and nobody has to wait for the end of the lease. It holds up no
+//        renewal for longer than these are apart. One that broke is replaced with the next renewal.
+//        Where lines do not count, the lease alone tells. A line is one under an epoch: under the
+//        next one another one is kept, and that one is closed.
 //   FC61  Who hears of a fence says so at once: what the fenced server had waits for all to have
 //        heard (FV4).
+//   FC62  Who was let in and cannot begin says at once that it leaves again: nothing was used yet.
 //   FC32  leave() ends the lease first, then says so: what the memory node gives to others
 //         meanwhile nobody here uses. If the answer is lost, the server is fenced when its lease is
 //         over.
@@ -146,6 +148,12 @@ class FusionMember {
   FusionMember(const FusionMemberOptions& options,
                std::shared_ptr<transport::BlockingChannel> channel,
                const proto::FusionJoinReply& joined, const Opened& opened);
+  static StatusOr<std::unique_ptr<FusionMember>> begin(
+      const FusionMemberOptions& options,
+      const std::shared_ptr<transport::BlockingChannel>& channel,
+      const proto::FusionJoinReply& joined);
+  static void take_back(const FusionMemberOptions& options, transport::BlockingChannel* channel,
+                        Epoch epoch);
   static StatusOr<proto::FusionJoinReply> ask_to_join(const FusionMemberOptions& options,
                                                       transport::BlockingChannel* channel);
   static StatusOr<Opened> open_regions(const FusionMemberOptions& options,

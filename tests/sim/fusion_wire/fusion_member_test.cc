@@ -486,6 +486,17 @@ TEST_F(FusionMemberTest, WhoJoinsWhereNobodyServesIsToldInTimeOrWhenItIsInterrup
   killed.join();
 }
 
+TEST_F(FusionMemberTest, WhoWasLetInAndCannotBeginLeavesAgain) {  // FC62
+  node_.start();                                                  // with leases of a minute
+  FusionMemberOptions options = options_of(1, 77);
+  options.open_us_max = 0;
+  EXPECT_FALSE(FusionMember::join(options, node_.channel()).ok());
+  EXPECT_TRUE(is_gone(1));
+  EXPECT_EQ(node_.counters().expired.load(), 0u);
+  EXPECT_EQ(node_.counters().left.load(), 1u);
+  EXPECT_NE(joined(1, 78), nullptr);
+}
+
 TEST_F(FusionMemberTest, WithoutAMappingItsTransactionsAreAskedFor) {
   node_.start();
   FusionMemberOptions options = options_of(1, 77);
