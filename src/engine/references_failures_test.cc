@@ -337,8 +337,9 @@ TEST_F(CascadesAndDdlTest, ACascadeThatHasWaitedForACopyFindsTheNewTable) {
   other_->begin(Isolation::kReadCommitted);
   Status done;
   std::thread thread([&] { done = remove(other_.get(), p, {3}); });
-  ASSERT_TRUE(swap("c").ok());
+  const Status swapped = swap("c");
   thread.join();
+  ASSERT_TRUE(swapped.ok()) << swapped << "; the cascade: " << done;
   // In time for the old table, or late enough for the new one.
   EXPECT_TRUE(done.ok() || is_definition_changed(done)) << done;
   ASSERT_TRUE(other_->commit().ok());

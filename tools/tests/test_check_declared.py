@@ -49,7 +49,7 @@ def test_tables_of_messages_have_every_method_and_limit() -> None:
     assert "| 33 | `write_pages` | written pages | compute | at once | no |" in methods
     assert "| `list_spaces` | nothing | `as_of u64 \\| spaces[] { space u32 }` |" in fields
     assert "| `kReadBytesMax` | 4u << 20 |" in limits
-    assert methods.count("\n") == 2 + 60
+    assert methods.count("\n") == 2 + 61
 
 
 def test_a_page_named_by_hand_is_found() -> None:
