@@ -52,6 +52,8 @@
 //        on its way (FV4, FV7). A line counts only if both ends call the server's end by the same
 //        name, so that nobody who stands between can have ended it, and only under the epoch that
 //        it was given for; a break of it tells nothing.
+//   FV15  Who has ended the connection with which it asked to join, or is gone, is not let in: a
+//        member that nobody knows of would be waited for until its lease is over.
 //
 // A service that does not recover begins under an authority record of a predecessor only once
 // storage has everything that the streams of that one's servers hold, or makes pages from the log:
@@ -317,6 +319,8 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void make_table(NodeId server, uint64_t life);
   void table_made(NodeId server, uint64_t life, const std::string& name, const Status& status);
   void answer_join(const Join& join);
+  void give_up_join(const To& to);
+  void forget_join(const Join& join);
   void end_join(NodeId server, uint64_t life, const Status& why);
   void drop_table(Server* server);
   void try_joins();

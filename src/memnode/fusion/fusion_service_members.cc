@@ -23,7 +23,14 @@ constexpr size_t kEndedLivesMax = 4096;
 
 // --- joining ---
 
+// FV15
 void FusionService::fusion_join(Bytes payload, const To& to) {
+  to->when_peer_ends([weak = weak_from_this(), asked = std::weak_ptr(to)] {
+    const std::shared_ptr<FusionService> self = weak.lock();
+    const To waiting = asked.lock();  // null: it was answered
+    if (self == nullptr || waiting == nullptr) return;
+    self->post_always([service = self.get(), waiting] { service->give_up_join(waiting); });
+  });
   serve(proto::decode_fusion_join(payload), &FusionService::join, to, payload.size());
 }
 
@@ -70,7 +77,22 @@ void FusionService::answer_join(const Join& join) {
     return join.to->reply(proto::encode(join_reply(*find(request.server))), epoch_.value);
   }
   join.to->fail(join.last, epoch_.value);
-  // Nobody waits for it, and nothing is known of it but here.
+  forget_join(join);
+}
+
+void FusionService::give_up_join(const To& to) {
+  const auto at =
+      std::find_if(joins_.begin(), joins_.end(), [&](const Join& join) { return join.to == to; });
+  if (at == joins_.end()) return;
+  const Join join = std::move(*at);
+  joins_.erase(at);
+  join.to->fail(error_peer_down("the server that wanted to join is gone"), epoch_.value);
+  forget_join(join);
+}
+
+// Nobody waits for it, and nothing is known of it but here.
+void FusionService::forget_join(const Join& join) {
+  const proto::FusionJoinRequest& request = join.request;
   const bool others = std::any_of(joins_.begin(), joins_.end(), [&](const Join& other) {
     return other.request.server == request.server && other.request.life == request.life;
   });

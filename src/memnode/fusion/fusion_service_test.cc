@@ -381,6 +381,21 @@ TEST_F(FusionServiceTest, WhoIsAloneTakesItsPlaceOverAtOnceAndSlotsAreFreeLater)
   EXPECT_TRUE(is_in_use(server(1, 77).join())) << "a life that has ended does not come back";
 }
 
+TEST_F(FusionServiceTest, WhoAsksToJoinAndIsGoneIsNotLetIn) {  // FV15
+  node_.options.join_us_max = 60'000'000;
+  node_.start();
+  WireServer a = joined(1, 77);
+  {
+    const proto::FusionJoinRequest request{NodeId{1}, 78, false, {}};
+    WireServer gone(&node_, 1, 78);  // that ends its connection: killed, or its time is up
+    EXPECT_FALSE(gone.call(proto::kFusionJoin, proto::encode(request), 50'000).ok());
+  }
+  ASSERT_TRUE(a.leave().ok());
+  WireServer next(&node_, 1, 79);
+  EXPECT_TRUE(next.join().ok()) << "nobody is waited for";
+  EXPECT_EQ(node_.counters().joined.load(), 2u);
+}
+
 TEST_F(FusionServiceTest, SlotsOfWhoMayStillBeThereAreNobodys) {  // FV7
   node_.options.slot_wait_us = 0;
   node_.start();
