@@ -1,8 +1,11 @@
 """A cluster of profile fusion, or of another one whose servers write the same tables: etcd, three storage nodes, a memory node,
 and servers that are started one by one, as tests need them; ./strata up --profile fusion starts all of it."""
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from strata_cli import paths
 from strata_cli.cluster import CLUSTER_NAME, ensure_secret, free_ports
@@ -147,3 +150,24 @@ class Several:
         parts: list[BackgroundProcess] = [*self.servers, self.memory, *spare, *self.storage, self.etcd]
         for part in parts:
             part.kill()
+
+
+@contextmanager
+def several_in(folder: Path, **options: Any) -> Iterator[Several]:
+    """A new one, which is gone at the end, with its files."""
+    shutil.rmtree(folder, ignore_errors=True)
+    made = Several(folder, **options)
+    try:
+        yield made
+    finally:
+        made.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def two_servers_in(folder: Path) -> Iterator[Several]:
+    """The same, with a database to work in."""
+    with several_in(folder) as made:
+        made.add().query("CREATE DATABASE IF NOT EXISTS test", autocommit=True)
+        made.add()
+        yield made

@@ -7,7 +7,6 @@ until it is back, and no longer.
 import contextlib
 import os
 import random
-import shutil
 import signal
 import threading
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from fusion_cluster import DEADLINE_S, PROFILES, Several
+from fusion_cluster import DEADLINE_S, PROFILES, Several, several_in
 from pausing import pause
 from strata_cli import paths
 from strata_cli.server import Server
@@ -30,11 +29,8 @@ BALANCE = 1000
 
 @pytest.fixture(params=PROFILES)
 def several(request: pytest.FixtureRequest) -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, profile=request.param)
-    yield made
-    made.kill()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with several_in(FOLDER, profile=request.param) as made:
+        yield made
 
 
 def execute(server: Server, *statements: str) -> None:
@@ -458,12 +454,9 @@ def expect_filled(servers: list[Server], fillers: list[Fillers]) -> None:
 @pytest.fixture(params=PROFILES)
 def cramped(request: pytest.FixtureRequest) -> Iterator[Several]:
     """A pool of 64 pages for three servers, whose own memory has room for 512 each."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
     options = ("--strata-buffer-pool-size=8M",)
-    made = Several(FOLDER, slots=64, server_options=options, profile=request.param)
-    yield made
-    made.kill()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with several_in(FOLDER, slots=64, server_options=options, profile=request.param) as made:
+        yield made
 
 
 def test_writers_wait_for_room_in_the_pool(cramped: Several) -> None:

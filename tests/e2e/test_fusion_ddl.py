@@ -4,7 +4,6 @@ lost, and nobody is blocked for longer than the statement takes.
 
 import os
 import random
-import shutil
 import signal
 import threading
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pymysql
 import pytest
 from fusion_clients import LOCK_WAIT_TIMEOUT, Behind, Client, drop_all, has_database
-from fusion_cluster import DEADLINE_S, Several
+from fusion_cluster import DEADLINE_S, Several, two_servers_in
 from pausing import pause
 from strata_cli import paths
 from strata_cli.server import Server
@@ -33,15 +32,8 @@ def has_begun(server: Server, statement: str) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER)
-    try:
-        made.add().query("CREATE DATABASE IF NOT EXISTS test", autocommit=True)
-        made.add()
+    with two_servers_in(FOLDER) as made:
         yield made
-    finally:
-        made.kill()
-        shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 @pytest.fixture

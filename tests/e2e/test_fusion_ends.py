@@ -1,6 +1,5 @@
 """A server of several ends while others change definitions that it has used: it is asked for them to its very end."""
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 from fusion_clients import Client
-from fusion_cluster import DEADLINE_S, Several
+from fusion_cluster import DEADLINE_S, Several, two_servers_in
 from strata_cli import paths
 
 FOLDER = paths.BUILD / "e2e" / "fusion-ends"
@@ -17,15 +16,8 @@ ENDS, TABLES = 5, 6
 
 @pytest.fixture
 def cluster() -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER)
-    try:
-        made.add().query("CREATE DATABASE IF NOT EXISTS test", autocommit=True)
-        made.add()
+    with two_servers_in(FOLDER) as made:
         yield made
-    finally:
-        made.kill()
-        shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 def test_a_server_ends_cleanly_while_it_is_asked_for_names(cluster: Several) -> None:

@@ -3,7 +3,6 @@ whole or gone, on all servers, whoever recovers it; and what such a statement ha
 
 import os
 import random
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 from fusion_clients import INTERRUPTED, NO_SUCH_TABLE, Behind, Client, Rows, has_database
-from fusion_cluster import DEADLINE_S, PROFILES, Several
+from fusion_cluster import DEADLINE_S, PROFILES, Several, several_in
 from strata_cli import paths
 from strata_cli.server import TEST_BINLOG, Server
 from strata_cli.waiting import wait_until
@@ -33,11 +32,8 @@ WORK = (
 
 @pytest.fixture(params=PROFILES)
 def several(request: pytest.FixtureRequest) -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, profile=request.param)
-    yield made
-    made.kill()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with several_in(FOLDER, profile=request.param) as made:
+        yield made
 
 
 def servers_of(several: Several, count: int) -> list[Server]:

@@ -3,7 +3,6 @@ the other servers away as they keep away connections of their own, and go with w
 """
 
 import random
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pymysql
 import pytest
 from fusion_clients import DEADLOCK, INTERRUPTED, LOCK_WAIT_TIMEOUT, NO_SUCH_TABLE, Behind, Client, drop_all, has_database
-from fusion_cluster import DEADLINE_S, Several
+from fusion_cluster import DEADLINE_S, Several, two_servers_in
 from strata_cli import paths
 from strata_cli.waiting import wait_until
 
@@ -22,15 +21,8 @@ Connect = Callable[[int], Client]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER)
-    try:
-        made.add().query("CREATE DATABASE IF NOT EXISTS test", autocommit=True)
-        made.add()
+    with two_servers_in(FOLDER) as made:
         yield made
-    finally:
-        made.kill()
-        shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@ so long that a spare one takes over. The servers and their connections stay; sta
 
 import os
 import random
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from fusion_clients import Behind, Client
-from fusion_cluster import DEADLINE_S, PROFILES, Several
+from fusion_cluster import DEADLINE_S, PROFILES, Several, several_in
 from pausing import pause
 from strata_cli import paths
 from strata_cli.server import Server
@@ -28,11 +27,8 @@ def profile(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def several(request: pytest.FixtureRequest, profile: str) -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, spare=getattr(request, "param", False), profile=profile)
-    yield made
-    made.kill()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with several_in(FOLDER, spare=getattr(request, "param", False), profile=profile) as made:
+        yield made
 
 
 def started(several: Several) -> list[Server]:

@@ -4,7 +4,6 @@ altered or dropped on one is so on all, also on one that was away or comes later
 
 import contextlib
 import random
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from fusion_cluster import DEADLINE_S, Several
+from fusion_cluster import DEADLINE_S, Several, several_in
 from strata_cli import paths
 from strata_cli.server import Server
 from strata_cli.waiting import wait_until
@@ -28,15 +27,10 @@ Rows = list[tuple[Any, ...]]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, server_options=["--event-scheduler=ON"], shares_accounts=True)
-    try:
+    with several_in(FOLDER, server_options=["--event-scheduler=ON"], shares_accounts=True) as made:
         run(made.add(), "CREATE DATABASE IF NOT EXISTS test")
         made.add()
         yield made
-    finally:
-        made.kill()
-        shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 @pytest.fixture

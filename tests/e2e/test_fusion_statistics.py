@@ -3,7 +3,6 @@ and what goes wrong with them stops nobody.
 """
 
 import contextlib
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from fusion_cluster import DEADLINE_S, Several
+from fusion_cluster import DEADLINE_S, Several, several_in
 from strata_cli import paths
 from strata_cli.server import Server
 from strata_cli.waiting import wait_until
@@ -34,18 +33,13 @@ QUERIES = (
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, faults=True)
-    try:
+    with several_in(FOLDER, faults=True) as made:
         run(made.add(), "CREATE DATABASE shop")
         for _ in range(2):
             made.add()
         for server in made.servers:
             has_database(server)
         yield made
-    finally:
-        made.kill()
-        shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ within seconds, while the rest goes on. The killed one comes back with a normal 
 
 import os
 import random
-import shutil
 import signal
 import threading
 import time
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 
 import pymysql
 import pytest
-from fusion_cluster import DEADLINE_S, PROFILES, Several
+from fusion_cluster import DEADLINE_S, PROFILES, Several, several_in
 from pausing import pause
 from strata_cli import paths
 from strata_cli.server import TEST_BINLOG, Server
@@ -27,11 +26,8 @@ FIRST_SUCCESS_S = 30.0  # From the kill on; generous, for busy machines. What it
 
 @pytest.fixture(params=PROFILES)
 def several(request: pytest.FixtureRequest) -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, profile=request.param)
-    yield made
-    made.kill()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with several_in(FOLDER, profile=request.param) as made:
+        yield made
 
 
 class OpenTransaction:
@@ -149,11 +145,8 @@ def test_another_server_goes_on_with_the_rows_of_one_that_was_killed(several: Se
 
 @pytest.fixture
 def with_long_leases() -> Iterator[Several]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several(FOLDER, member_lease_s=LONG_LEASE_S)
-    yield made
-    made.kill()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with several_in(FOLDER, member_lease_s=LONG_LEASE_S) as made:
+        yield made
 
 
 def test_the_lease_of_a_process_that_is_gone_is_not_waited_for(with_long_leases: Several) -> None:
