@@ -100,7 +100,7 @@ StatusOr<FusionMember::Opened> FusionMember::open_regions(
 }
 
 StatusOr<std::unique_ptr<FusionMember>> FusionMember::join(
-    const FusionMemberOptions& options, std::shared_ptr<BlockingChannel> channel) {
+    const FusionMemberOptions& options, const std::shared_ptr<BlockingChannel>& channel) {
   STRATA_ASSERT(options.life != 0 && !options.server.is_zero());
   STRATA_ASSIGN_OR_RETURN(const proto::FusionJoinReply joined, ask_to_join(options, channel.get()));
   auto member = begin(options, channel, joined);

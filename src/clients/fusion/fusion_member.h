@@ -104,7 +104,8 @@ class FusionMember {
   // is by now. Errors: the memory node's, in_use (an earlier process of this server is still a
   // member), peer_down, timed_out, interrupted.
   static StatusOr<std::unique_ptr<FusionMember>> join(
-      const FusionMemberOptions& options, std::shared_ptr<transport::BlockingChannel> channel);
+      const FusionMemberOptions& options,
+      const std::shared_ptr<transport::BlockingChannel>& channel);
   ~FusionMember();  // stop()
   FusionMember(const FusionMember&) = delete;
   FusionMember& operator=(const FusionMember&) = delete;
