@@ -488,7 +488,11 @@ int signal_ddl_recovery_done(handlerton*) {
                             name.schema.c_str(), name.table.c_str(),
                             status.ok() ? "" : ": failed, will be tried again at the next start");
     }
-    kernel->drop_half_made().IgnoreError();  // D8
+    // D8. What stays keeps its mark, and no server from starting.
+    if (const Status dropped = kernel->drop_half_made(); !dropped.ok())
+      sql_print_warning(
+          "STRATA: tables of statements that were killed stay until the next start: %s",
+          std::string(dropped.message()).c_str());
     restore_all_definition_files();
     const StatusOr<std::vector<JournalRow>> journal = read_journal();
     if (!journal.ok()) return handler_error(journal.status(), nullptr);

@@ -131,21 +131,23 @@ class SharedStatistics {
         given = given_;
       }
       // Out of memory: what was found is lost, and found again.
-      (void)guarded([&] {
+      const int wrote = guarded([&] {
         for (const auto& [table, calculated] : found) write(table, calculated);
         return 0;
       });
+      if (wrote != 0) errors_.fetch_add(1, std::memory_order_relaxed);  // TS3
       {
         const MutexLock lock(mutex_);
         written_ = given;
       }
       changed_.notify_all();
       if (monotonic_us() < tell_at_us) continue;
-      (void)guarded([&] {
+      const int told = guarded([&] {
         tell();
         collect();
         return 0;
       });
+      if (told != 0) errors_.fetch_add(1, std::memory_order_relaxed);
       tell_at_us = monotonic_us() + kTellUs;
     }
   }

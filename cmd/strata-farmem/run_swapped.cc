@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/diag.h"
 #include "farmem/swap/limits.h"
 #include "farmem/swap/small_files.h"
 #include "farmem/swap/stuck.h"
@@ -124,7 +125,9 @@ class SwappedRun {
         stuck_.look(monotonic_us(), waits_for_memory(changes), swapped().pages());
     if (answer == WhenStuck::kNothing) return std::nullopt;
     if (answer == WhenStuck::kTakePages) {
-      take_pages(changes);
+      if (const Status taken = take_pages(changes); !taken.ok())
+        diag(Severity::kWarning, "a program that waits for memory cannot be helped on: %s",
+             std::string(taken.message()).c_str());
       stuck_.has_taken(monotonic_us(), swapped().pages());
       return reason_of_loss();  // that may have taken long
     }

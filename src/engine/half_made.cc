@@ -83,6 +83,7 @@ Status KernelImpl::drop_half_made(const HalfMade& mark) {
   };
   Status status = drop();
   if (status.ok()) return session->commit();
+  // If that fails it is done in the background; the mark stays either way, and why is said.
   session->rollback().IgnoreError();
   return status;
 }

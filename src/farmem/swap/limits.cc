@@ -145,17 +145,17 @@ bool waits_for_memory(const HostChanges& changes) {
   return figure_of(read_small(group + "/memory.oom_control"), "under_oom") != 0;
 }
 
-void take_pages(const HostChanges& changes) {
+Status take_pages(const HostChanges& changes) {
   constexpr uint64_t kPages = 16;  // a fault takes fewer, with what is read along and page tables
   const std::string file = memory_group_of(changes) + "/memory.limit_in_bytes";
   const std::string limit = read_small(file);
   const uint64_t bytes = std::strtoull(limit.c_str(), nullptr, 10);
-  if (bytes == 0) return;  // it cannot be read
+  if (bytes == 0) return error_internal("cannot read " + file);
   const uint64_t lower = bytes - std::min(kPages * kPageBytes, bytes / 2);
-  // The kernel refuses what it cannot get below; it has tried hard then.
-  (void)write_small(file, std::to_string(lower));
+  // The kernel refuses what it cannot get below: it has tried hard then, and the limit stays.
+  write_small(file, std::to_string(lower)).IgnoreError();
   // A limit that grows wakes who waits.
-  (void)write_small(file, std::to_string(bytes));
+  return write_small(file, std::to_string(bytes));
 }
 
 GroupFigures figures_of(const HostChanges& changes) {

@@ -28,8 +28,8 @@ Status make_io_group(uint64_t operations_per_second, const std::string& file, Ho
 bool waits_for_memory(const HostChanges& changes);
 // Takes some pages from the group and wakes who waits for memory there, by a limit that is lower
 // for a moment (FM49). Blocks for as long as pages are written. When there are none to take:
-// nothing.
-void take_pages(const HostChanges& changes);
+// nothing. Error: the limit may be some pages lower from now on, never higher.
+Status take_pages(const HostChanges& changes);
 
 struct GroupFigures {
   uint64_t major_faults = 0;  // touches of a page that had to be read, of swap or of a file
