@@ -4,6 +4,7 @@
 #include <mysys_err.h>
 
 #include "mariadb/cluster.h"
+#include "mariadb/collected_statistics.h"
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/foreign_keys.h"
@@ -187,9 +188,9 @@ THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_typ
   locks_.requested = engine::LockMode::kNone;
   if (!locking) return to;
   // The server reads accounts, routines and events for itself in the middle of any statement. Who
-  // changes them may do so in another order, and is not to end in a deadlock with it (ST6).
+  // changes them may do so in another order, and is not to end in a deadlock with it (ST6, CK3).
   if (type == TL_READ && !thd_test_options(thd, OPTION_TABLE_LOCK) &&
-      is_server_table(table_->spec()))
+      (is_server_table(table_->spec()) || has_collected_statistics(table_->spec())))
     return to;
   switch (command) {
     case SQLCOM_CHECKSUM:

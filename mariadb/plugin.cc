@@ -12,6 +12,7 @@
 #include "mariadb/agent.h"
 #include "mariadb/backup.h"
 #include "mariadb/cluster.h"
+#include "mariadb/collected_statistics.h"
 #include "mariadb/connection.h"
 #include "mariadb/coordinator.h"
 #include "mariadb/databases.h"
@@ -108,6 +109,7 @@ void before_shutdown() {
   // What is thrown is logged; stop() does the rest.
   (void)guarded([] {
     stop_freezing();
+    stop_collected_statistics();
     stop_shared_statistics();
     stop_server_tables();
     stop_object_files();
@@ -191,6 +193,7 @@ int start(void* plugin) {
     if (kernel->shares_tables()) {
       start_server_tables();
       start_shared_statistics();
+      start_collected_statistics();
       start_freezing();
     }
     // Of one server only, where several write.
@@ -210,6 +213,7 @@ int stop(void*) {
     stop_adopting();
     stop_server_files();
     stop_freezing();
+    stop_collected_statistics();
     stop_shared_statistics();
     stop_server_tables();
     stop_object_files();

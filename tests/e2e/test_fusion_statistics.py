@@ -33,7 +33,7 @@ QUERIES = (
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Several]:
-    with several_in(FOLDER, faults=True) as made:
+    with several_in(FOLDER, faults=True, shares_accounts=True) as made:
         run(made.add(), "CREATE DATABASE shop")
         for _ in range(2):
             made.add()
@@ -262,3 +262,94 @@ def test_a_server_killed_while_it_writes_statistics_stops_nobody(cluster: Severa
     run(servers[2], "ANALYZE TABLE shop.t")
     agree(servers, rows)
     run(servers[0], "DROP TABLE shop.t", MAKE)
+
+
+# --- what ANALYZE TABLE ... PERSISTENT has collected, which the server itself keeps ---
+
+
+COLLECTED = ("table_stats", "column_stats", "index_stats")
+
+
+def collected(server: Server) -> dict[str, Rows]:
+    """Of tables of `shop`, by table of `mysql`."""
+    return {name: run(server, f"SELECT * FROM mysql.{name} WHERE db_name = 'shop' ORDER BY 1, 2, 3") for name in COLLECTED}
+
+
+def of_tables(server: Server) -> set[str]:
+    return {row[1] for rows in collected(server).values() for row in rows}
+
+
+def believed(server: Server, table: str = "t") -> int:
+    """Rows that the optimiser expects of a table."""
+    return int(run(server, f"EXPLAIN EXTENDED SELECT c FROM shop.{table}")[0][8])
+
+
+def test_what_analyze_persistent_collects_is_everybodys(servers: list[Server]) -> None:
+    run(servers[0], LOAD.format(rows=2000))
+    for server in servers:
+        believed(server)  # It has the definition in use.
+    run(servers[1], "ANALYZE TABLE shop.t PERSISTENT FOR ALL")
+    known = collected(servers[1])
+    assert [row[2] for row in known["table_stats"]] == [2000]
+    assert all(known.values())
+    for server in servers:
+        assert collected(server) == known
+        assert wait_until(lambda server=server: believed(server) == 2000, SOON_S)  # type: ignore[misc]
+    run(servers[0], "INSERT INTO shop.t (a) SELECT seq FROM shop.seq_1_to_500", "ANALYZE TABLE shop.t PERSISTENT FOR ALL")
+    for server in servers:
+        assert wait_until(lambda server=server: believed(server) == 2500, SOON_S)  # type: ignore[misc]
+
+
+def test_ddl_anywhere_takes_what_was_collected_along(servers: list[Server]) -> None:
+    run(servers[0], LOAD.format(rows=1000))
+    run(servers[1], "ANALYZE TABLE shop.t PERSISTENT FOR ALL")
+    run(servers[2], "RENAME TABLE shop.t TO shop.other")
+    assert of_tables(servers[0]) == {"other"}
+    assert believed(servers[1], "other") == 1000
+    run(servers[0], "ALTER TABLE shop.other DROP COLUMN c, CHANGE b e INT")
+    assert {row[2] for row in collected(servers[1])["column_stats"]} == {"id", "a", "e"}
+    run(servers[1], "RENAME TABLE shop.other TO shop.t")
+    run(servers[0], "DROP TABLE shop.t", "CREATE TABLE shop.t (id INT PRIMARY KEY, c VARCHAR(9), a INT) ENGINE=STRATA")
+    for server in servers:
+        assert of_tables(server) == set()
+        assert run(server, "SELECT * FROM shop.t WHERE a > 3 AND c = 'x'", "SHOW WARNINGS") == []
+        assert believed(server) <= 10
+
+
+def test_collecting_and_ddl_on_all_servers_at_once(servers: list[Server]) -> None:
+    def work(number: int) -> None:
+        name = f"shop.own_{number}"
+        with closing(servers[number].connect(autocommit=True)) as connection, connection.cursor() as cursor:
+            for turn in range(6):
+                cursor.execute(f"CREATE TABLE {name} LIKE shop.t")
+                cursor.execute(f"INSERT INTO {name} (a, b) SELECT seq, seq FROM shop.seq_1_to_{100 * turn + 100}")
+                cursor.execute(f"ANALYZE TABLE {name} PERSISTENT FOR ALL")
+                assert [row[3] for row in cursor.fetchall()][-1] == "OK"
+                cursor.execute(f"ALTER TABLE {name} DROP COLUMN c, RENAME TO {name}_b")
+                cursor.execute("ANALYZE TABLE shop.t PERSISTENT FOR ALL")
+                assert [row[3] for row in cursor.fetchall()][-1] == "OK"
+                cursor.execute(f"DROP TABLE {name}_b")
+
+    run(servers[0], LOAD.format(rows=500))
+    with ThreadPoolExecutor(len(servers)) as pool:
+        for done in [pool.submit(work, number) for number in range(len(servers))]:
+            done.result()
+    for server in servers:
+        assert of_tables(server) == {"t"}
+        assert [row[2] for row in collected(server)["table_stats"]] == [500]
+
+
+def test_a_server_killed_while_it_collects_leaves_nothing_that_blocks(cluster: Several, servers: list[Server]) -> None:
+    run(servers[0], LOAD.format(rows=5000))
+    with ThreadPoolExecutor(1) as pool:
+        collecting = pool.submit(run, servers[2], *["ANALYZE TABLE shop.t PERSISTENT FOR ALL"] * 50)
+        wait_until(lambda: of_tables(servers[0]) == {"t"}, SOON_S)
+        servers[2].kill()
+        with contextlib.suppress(Exception):
+            collecting.result()
+    run(servers[1], "ANALYZE TABLE shop.t PERSISTENT FOR ALL")
+    assert [row[2] for row in collected(servers[0])["table_stats"]] == [5000]
+    run(servers[0], "DROP TABLE shop.t", MAKE)
+    assert of_tables(servers[1]) == set()
+    cluster.start(servers[2])
+    assert of_tables(servers[2]) == set()

@@ -11,8 +11,8 @@ SHARED_SYSTEM_TABLES = (
     *("proc", "event", "func", "servers", "table_stats", "column_stats", "index_stats"),
     "gtid_slave_pos",
 )
-# Of several servers that write the same tables each is a replica of its own, loads functions of its own and keeps statistics.
-SHARED_BY_SEVERAL = (*SHARED_SYSTEM_TABLES[: SHARED_SYSTEM_TABLES.index("func")], "servers")
+# Of several servers that write the same tables each is a replica of its own, and loads functions of its own.
+SHARED_BY_SEVERAL = tuple(name for name in SHARED_SYSTEM_TABLES if name not in ("func", "gtid_slave_pos"))
 
 
 def share_system_tables(server: Server, tables: Sequence[str] = SHARED_SYSTEM_TABLES) -> None:
