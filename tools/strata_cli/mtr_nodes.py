@@ -17,9 +17,12 @@ from . import mtr, paths
 from .cluster import Cluster, Wishes
 from .server import Server
 from .shell import StrataError
+from .spread import Spread
 from .waiting import wait_until
 
 SERVERS = 3
+SPREAD = paths.ROOT / "tests" / "mtr" / "spread.txt"
+SPREAD_SEED = 1  # of the servers that statements go to
 LISTED = paths.ROOT / "tests" / "mtr" / "nodes.txt"
 OWN = paths.ROOT / "tests" / "mtr" / "nodes"
 FOLDER = paths.BUILD / "mtr-nodes"
@@ -171,6 +174,23 @@ def _prepare(found: Sequence[Server]) -> None:
 
 def _knows_view(server: Server) -> Callable[[], bool]:
     return lambda: bool(server.query("SELECT 1 FROM information_schema.VIEWS WHERE table_schema = 'mtr'"))
+
+
+def spread_tests() -> list[str]:
+    """suite.test, for one server: what they give does not depend on which of several a statement goes to."""
+    lines = (line.split("#", 1)[0].strip() for line in SPREAD.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+@contextmanager
+def one_port_for(found: Sequence[Server]) -> Iterator[Spread]:
+    for server in found:  # A test for one server counts by one.
+        server.query("SET GLOBAL auto_increment_increment = 1, auto_increment_offset = 1")
+    spread = Spread([server.settings().port for server in found], SPREAD_SEED)
+    try:
+        yield spread
+    finally:
+        spread.close()
 
 
 def options(found: Sequence[Server]) -> list[str]:

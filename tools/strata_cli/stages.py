@@ -15,7 +15,7 @@ from .bench.sysbench import sweep
 from .build_cmd import BuildType
 from .draw import TIDY_SHARE
 from .profile_list import MONOLITHIC
-from .server import TEST_BINLOG
+from .server import TEST_BINLOG, Server
 from .shell import JOBS, Outcome, capture, nice, run_logged
 from .storage_beneath import storage_beneath
 
@@ -511,7 +511,7 @@ def mtr_rewritten(timeout_s: float) -> StageResult:
 
 def mtr_several(timeout_s: float, profile: str, takes_test: Takes = everything) -> StageResult:
     """MariaDB's tests for Galera's clusters (tests/mtr/nodes.txt), on servers that write the same tables; those marked `long`
-    where everything is taken."""
+    where everything is taken. Then tests for one server, each statement of which goes to any of them (tests/mtr/spread.txt)."""
     whole = takes_test is everything
     tests = [test for test in mtr_nodes.listed() if whole or (takes_test(test.name) and not test.long)]
     if not tests:
@@ -522,12 +522,25 @@ def mtr_several(timeout_s: float, profile: str, takes_test: Takes = everything) 
     with mtr_nodes.servers(profile) as servers:
         arguments, env = mtr_nodes.options(servers), mtr_nodes.environment(servers)
         result = mtr.run(mtr.suites_of(names), arguments, timeout_s=timeout_s, tests=names, label=profile, env=env)
+        spread = _mtr_spread(timeout_s, profile, servers, [name for name in mtr_nodes.spread_tests() if takes_test(name)])
         ended = [f"{server.data.name} ended ({end})" for server in servers if (end := server.ended())]
     stage = _from_mtr(result, set())
     ran = {name.split()[0] for name in (*result.passed, *result.failed)}
     # What cannot run here does not belong into the list.
     problems = [*ended, *(f"{name} did not run" for name in names if name not in ran)]
-    return summed(stage, StageResult(failed=len(problems), details=problems, log=stage.log))
+    return summed(stage, summed(spread, StageResult(failed=len(problems), details=problems, log=stage.log)))
+
+
+def _mtr_spread(timeout_s: float, profile: str, servers: Sequence[Server], tests: Sequence[str]) -> StageResult:
+    if not tests:
+        return StageResult()
+    with mtr_nodes.one_port_for(servers) as spread:
+        arguments = [f"--extern=port={spread.port}", "--extern=host=127.0.0.1"]
+        result = mtr.run(mtr.suites_of(tests), arguments, timeout_s=timeout_s, tests=tests, label=f"{profile}-spread")
+    stage = _from_mtr(result, set())
+    if min(spread.statements) == 0:
+        stage = summed(stage, StageResult(failed=1, details=[f"not spread: {spread.told()}"], log=stage.log))
+    return stage
 
 
 def mtr_like_innodb(suite: str, timeout_s: float) -> StageResult:
