@@ -52,9 +52,16 @@ struct PageGot {
   Llsn llsn;
   std::string bytes;
 };
+// How a storage node gets on with the log, as far as it knows that to be durable.
+struct ReplayProgress {
+  uint64_t backlog_bytes = 0;   // not replayed
+  uint64_t scan_lag_bytes = 0;  // not scanned: a reader of a page that changed there waits for it
+  uint64_t scanned_bytes = 0;   // since the node was started; only grows
+  bool operator==(const ReplayProgress&) const noexcept = default;
+};
 struct GetPagesReply {
   std::vector<PageGot> pages;
-  uint64_t backlog_bytes = 0;  // log that the node has and has not replayed
+  ReplayProgress progress;
 };
 // The same reply with the pages where they are: in the sender's memory, in the bytes that came.
 struct PageView {
@@ -64,12 +71,22 @@ struct PageView {
 };
 struct GetPagesReplyView {
   std::vector<PageView> pages;
-  uint64_t backlog_bytes = 0;
+  ReplayProgress progress;
 };
 
+// Of a storage node that replays several logs, each as far as it is known to be durable here; or,
+// from one that has said that it is not so far yet, as far as it said then. A node that waited for
+// ever later ends of logs would never answer while others write faster than it scans.
+struct ListSpacesRequest {
+  std::vector<Position> scanned_to;
+  bool operator==(const ListSpacesRequest&) const noexcept = default;
+};
 struct ListSpacesReply {
   std::vector<SpaceId> spaces;
   Llsn as_of;  // storage nodes that replay: none is missing that was made up to here
+  uint64_t scanned_bytes = 0;
+  // Not empty: it is not so far, and knows no spaces; to be asked again with these.
+  std::vector<Position> waits_for;
   bool operator==(const ListSpacesReply&) const noexcept = default;
 };
 
@@ -89,6 +106,8 @@ std::string encode(const GetPagesReplyView& reply);
 StatusOr<GetPagesReply> decode_get_pages_reply(Bytes bytes);
 StatusOr<GetPagesReplyView> view_get_pages_reply(Bytes bytes);  // valid as long as `bytes`
 
+std::string encode(const ListSpacesRequest& request);
+StatusOr<ListSpacesRequest> decode_list_spaces(Bytes bytes);
 std::string encode(const ListSpacesReply& reply);
 StatusOr<ListSpacesReply> decode_list_spaces_reply(Bytes bytes);
 std::string encode(const ReaderLeaseRequest& request);

@@ -197,7 +197,7 @@ TEST_P(Messages, OfThePageService) {
   message(request_of(kGetPages), wanted, decode_get_pages);
 
   GetPagesReply got;
-  got.backlog_bytes = rng_.next();
+  got.progress = {rng_.next(), rng_.next(), rng_.next()};
   got.pages.push_back({error_not_found("never written"), {}, {}});
   got.pages.push_back({ok_status(), Llsn{rng_.next()}, std::string(kPageBytes, 'p')});
   const std::string bytes = encode(got);
@@ -211,7 +211,12 @@ TEST_P(Messages, OfThePageService) {
   EXPECT_GE(view->pages[1].bytes.data(), bytes.data());
   EXPECT_FALSE(decode_get_pages_reply(Bytes(bytes).substr(0, bytes.size() - 1)).ok());
 
-  message(reply_of(kListSpaces), ListSpacesReply{{SpaceId{1}, SpaceId{300}}, Llsn{rng_.next()}},
+  message(request_of(kListSpaces), ListSpacesRequest{wanted.scanned_to}, decode_list_spaces);
+  message(reply_of(kListSpaces),
+          ListSpacesReply{{SpaceId{1}, SpaceId{300}}, Llsn{rng_.next()}, rng_.next(), {}},
+          decode_list_spaces_reply);
+  message(reply_of(kListSpaces),
+          ListSpacesReply{{}, {}, rng_.next(), {{StreamId{3}, lsn()}, {StreamId{4}, lsn()}}},
           decode_list_spaces_reply);
   message(request_of(kReaderLease), ReaderLeaseRequest{rng_.next() | 1, Llsn{rng_.next()}, 5000},
           decode_reader_lease);

@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint64_t kPauseUsMin = 50'000, kPauseUsMax = 1'000'000;
 constexpr uint64_t kBacklogLookUs = 200'000;
+constexpr uint64_t kScanWeight = 64;  // BG5: by default 16 MiB that are not scanned are too many
 constexpr uint64_t kEnterUs = 3'000'000;           // then it is looked anew at what place there is
 constexpr uint64_t kFolderPatienceUs = 5'000'000;  // for a process that was killed a moment ago
 
@@ -504,8 +505,9 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
   log.client.channel.counters = counters_;
   const bool written = profile_->pages == PageOrigin::kWritten;
   if (!written) {
-    gate_ = std::make_shared<BacklogGate>(nodes.size(), group.write_quorum,
-                                          options_.replay_backlog_max);
+    gate_ = std::make_shared<BacklogGate>(
+        nodes.size(), group.write_quorum, options_.replay_backlog_max,
+        options_.role == ComputeRole::kOneOfSeveral ? kScanWeight : 0);
     log.gate = gate_;
   }
   log.holder = {grant_.epoch, grant_.epoch.value};

@@ -8,17 +8,22 @@
 
 namespace strata::clients {
 
-BacklogGate::BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes)
-    : close_bytes_(close_bytes), nodes_needed_(nodes_needed), backlogs_(nodes, 0) {}
+BacklogGate::BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes,
+                         uint64_t scan_weight)
+    : close_bytes_(close_bytes),
+      scan_weight_(scan_weight),
+      nodes_needed_(nodes_needed),
+      backlogs_(nodes, 0) {}
 
 size_t BacklogGate::nodes_below(uint64_t bytes) const {
   return static_cast<size_t>(std::count_if(backlogs_.begin(), backlogs_.end(),
                                            [bytes](uint64_t behind) { return behind < bytes; }));
 }
 
-void BacklogGate::note(size_t node, uint64_t backlog_bytes) {
+void BacklogGate::note(size_t node, uint64_t backlog_bytes, uint64_t scan_lag_bytes) {
+  const uint64_t behind = std::max(backlog_bytes, scan_lag_bytes * scan_weight_);  // BG5
   change([&]() STRATA_REQUIRES(mutex_) {
-    if (node < backlogs_.size()) backlogs_[node] = backlog_bytes;
+    if (node < backlogs_.size()) backlogs_[node] = behind;
   });
 }
 
@@ -47,8 +52,10 @@ void BacklogGate::change(absl::FunctionRef<void()> what) {
   if (is_closed == was_closed) return;
   if (is_closed)
     diag(Severity::kWarning,
-         "storage nodes are more than %llu MiB of log behind with their replay: writers wait",
-         static_cast<unsigned long long>(close_bytes_ >> 20));
+         "storage nodes are more than %llu MiB of log behind with their replay, or %llu MiB with "
+         "its first pass: writers wait",
+         static_cast<unsigned long long>(close_bytes_ >> 20),
+         static_cast<unsigned long long>(close_bytes_ / std::max<uint64_t>(scan_weight_, 1) >> 20));
   else
     diag(Severity::kInfo, "storage nodes have caught up: writers go on");
 }

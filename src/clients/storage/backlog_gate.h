@@ -2,6 +2,9 @@
 // only grows fills their disks, and readers wait for ever more of it. Thread-safe.
 //   BG1  Closes when fewer than `nodes_needed` nodes are less than `close_bytes` behind, and opens
 //        when so many are less than half of that behind.
+//   BG5  Log that is not scanned yet counts `scan_weight` times: on several servers' logs a page that
+//        goes from one to another is read behind what the first one has just written, so that each
+//        byte that is not scanned makes all of them wait. 0, where one server writes: it does not.
 //   BG2  What a node said last counts; one that has said nothing yet is not behind.
 //   BG4  After follow() only what the nodes there are now have said counts.
 //   BG3  wait() ends when the gate opens, when it is interrupted, or once stop() was called.
@@ -21,8 +24,8 @@ namespace strata::clients {
 
 class BacklogGate {
  public:
-  BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes);
-  void note(size_t node, uint64_t backlog_bytes);
+  BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes, uint64_t scan_weight = 0);
+  void note(size_t node, uint64_t backlog_bytes, uint64_t scan_lag_bytes);
   // BG4: the nodes from now on, each with its number before; nothing: it is another one.
   void follow(size_t nodes_needed, const std::vector<std::optional<uint32_t>>& before);
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
@@ -39,7 +42,7 @@ class BacklogGate {
  private:
   [[nodiscard]] size_t nodes_below(uint64_t bytes) const STRATA_REQUIRES(mutex_);
   void change(absl::FunctionRef<void()> what);  // `what` is called with the mutex
-  const uint64_t close_bytes_;
+  const uint64_t close_bytes_, scan_weight_;
   std::atomic<bool> closed_{false};
   Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;

@@ -21,21 +21,33 @@ constexpr uint64_t kPauseUs = 20'000;
 constexpr uint64_t kAnswerUs = 1'000'000;  // beyond what the node may wait
 constexpr uint32_t kLeaseMs = 10'000;      // a storage node goes by its own time
 
-// SPS4: a timeout that begins anew whenever less log is left to replay than ever before.
+constexpr uint64_t kScanTimeouts = 4;
+
+// SPS4: a timeout that begins anew whenever less log is left to replay than ever before. Where
+// others go on writing the backlog need not shrink; there it begins anew while log is scanned, for
+// so many timeouts in all, since what is waited for may be nowhere.
 class Patience {
  public:
   explicit Patience(uint64_t timeout_us)
-      : timeout_us_(timeout_us), deadline_us_(monotonic_us() + timeout_us) {}
+      : timeout_us_(timeout_us), begin_us_(monotonic_us()), deadline_us_(begin_us_ + timeout_us) {}
   [[nodiscard]] uint64_t deadline_us() const noexcept { return deadline_us_; }
-  void note(uint64_t backlog_bytes) noexcept {
-    if (backlog_bytes < least_backlog_) deadline_us_ = monotonic_us() + timeout_us_;
+  void note_backlog(uint64_t backlog_bytes) noexcept {
+    if (backlog_bytes < least_backlog_) begin_anew();
     least_backlog_ = std::min(least_backlog_, backlog_bytes);
+  }
+  void note_scanned(uint64_t scanned_bytes) noexcept {
+    const bool goes_on = scanned_bytes != scanned_bytes_;
+    scanned_bytes_ = scanned_bytes;
+    if (goes_on && monotonic_us() < begin_us_ + (kScanTimeouts - 1) * timeout_us_) begin_anew();
   }
 
  private:
-  const uint64_t timeout_us_;
+  void begin_anew() noexcept { deadline_us_ = monotonic_us() + timeout_us_; }
+
+  const uint64_t timeout_us_, begin_us_;
   uint64_t deadline_us_;
   uint64_t least_backlog_ = UINT64_MAX;
+  uint64_t scanned_bytes_ = 0;
 };
 
 }  // namespace
@@ -189,7 +201,8 @@ Status StoragePageSource::read_anywhere(const Wanted& wanted, char* page) {
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
     another_round |= may_pass(status);
     if ((tries + 1) % count != 0) continue;
-    patience.note(backlog_bytes_.load(std::memory_order_relaxed));
+    patience.note_backlog(backlog_bytes_.load(std::memory_order_relaxed));
+    if (options_.write_quorum != 0) patience.note_scanned(scanned_bytes());
     if (!another_round || !may_try_again(patience.deadline_us())) return first_error;
     if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
     another_round = false;
@@ -290,8 +303,11 @@ StatusOr<proto::GetPagesReplyView> StoragePageSource::view_reply(size_t node, si
                                                                  Bytes bytes) {
   STRATA_ASSIGN_OR_RETURN(proto::GetPagesReplyView reply, proto::view_get_pages_reply(bytes));
   if (reply.pages.size() != pages) return error_corruption("a reply for another number of pages");
-  backlog_bytes_.store(reply.backlog_bytes, std::memory_order_relaxed);
-  if (options_.gate != nullptr) options_.gate->note(node, reply.backlog_bytes);
+  const proto::ReplayProgress& progress = reply.progress;
+  node_at(node)->scanned_bytes.store(progress.scanned_bytes, std::memory_order_relaxed);
+  backlog_bytes_.store(progress.backlog_bytes, std::memory_order_relaxed);
+  if (options_.gate != nullptr)
+    options_.gate->note(node, progress.backlog_bytes, progress.scan_lag_bytes);
   return reply;
 }
 
@@ -377,7 +393,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
       return spaces;
     another_round |= may_pass(spaces.status());
     if ((tries + 1) % count != 0) continue;
-    patience.note(backlog_bytes_.load(std::memory_order_relaxed));
+    patience.note_backlog(backlog_bytes_.load(std::memory_order_relaxed));
     if (!another_round || !may_try_again(patience.deadline_us())) return spaces;
     another_round = false;
   }
@@ -392,7 +408,8 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   const Status known = read_from(node, {{PageId{kSystemSpace, 0}, begin}}, options_.wait_us,
                                  deadline_us, page.get());
   if (!known.ok() && !is_not_found(known)) return known;
-  STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply, ask_for_spaces(node, deadline_us));
+  STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
+                          ask_for_spaces(node_at(node).get(), {}, deadline_us));
   if (reply.as_of < begin)
     return error_peer_down("storage node " + node_at(node)->channel.address() +
                            " knows the spaces as of llsn " + std::to_string(reply.as_of.value) +
@@ -400,31 +417,48 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   return std::move(reply.spaces);
 }
 
-StatusOr<proto::ListSpacesReply> StoragePageSource::ask_for_spaces(size_t node,
-                                                                   uint64_t deadline_us) {
+uint64_t StoragePageSource::scanned_bytes() const {
+  uint64_t bytes = 0;
+  for (size_t node = 0, count = node_count(); node < count; ++node)
+    bytes += node_at(node)->scanned_bytes.load(std::memory_order_relaxed);
+  return bytes;
+}
+
+StatusOr<proto::ListSpacesReply> StoragePageSource::ask_for_spaces(
+    Node* node, const proto::ListSpacesRequest& request, uint64_t deadline_us) {
   transport::CallOptions call;
   call.method = proto::kListSpaces;
   call.epoch = options_.epoch.value;
   call.deadline_us = std::min(deadline_us, monotonic_us() + options_.wait_us + 1'000'000);
   call.idempotent = proto::may_repeat(call.method);
   transport::BlockingReply answer;
-  STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, {}, &answer));
+  STRATA_RETURN_IF_ERROR(node->channel.call(call, proto::encode(request), &answer));
   return proto::decode_list_spaces_reply(answer.payload);
 }
 
 // SPS10. Whatever one of them has: another one may lack it.
 StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of_enough() {
-  const uint64_t deadline_us = monotonic_us() + options_.read_timeout_us;
+  Patience patience(options_.read_timeout_us);
+  std::map<std::shared_ptr<Node>, proto::ListSpacesRequest> asked;  // who is not so far yet
   for (;;) {
     const size_t count = node_count();
     size_t answered = 0;
+    uint64_t scanned = 0;
     std::set<SpaceId> spaces;
     Status error = error_peer_down("too few storage nodes answer");
-    for (size_t node = 0; node < count; ++node) {
-      const auto reply = ask_for_spaces(node, deadline_us);
+    for (size_t number = 0; number < count; ++number) {
+      const std::shared_ptr<Node> node = node_at(number);
+      auto reply = ask_for_spaces(node.get(), asked[node], patience.deadline_us());
       if (!reply.ok()) {
         error = reply.status();
         if (ends_right(error) || is_interrupted(error)) return error;
+        continue;
+      }
+      scanned += reply->scanned_bytes;
+      if (!reply->waits_for.empty()) {
+        error = error_peer_down("storage node " + node->channel.address() +
+                                " has not scanned yet all log that it has");
+        asked[node].scanned_to = std::move(reply->waits_for);
         continue;
       }
       spaces.insert(reply->spaces.begin(), reply->spaces.end());
@@ -433,7 +467,8 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of_enough() {
       if (answered + write_quorum_ > nodes_.size())
         return std::vector<SpaceId>(spaces.begin(), spaces.end());
     }
-    if (!may_try_again(deadline_us)) return error;
+    patience.note_scanned(scanned);
+    if (!may_try_again(patience.deadline_us())) return error;
     if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
   }
 }

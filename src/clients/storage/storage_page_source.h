@@ -6,7 +6,8 @@
 //   SPS2  Checksum, identity and llsn of every page are verified; a node whose copy is bad, or that
 //         does not have it so far, is passed over as long as another one may help.
 //   SPS4  Reads end: by their timeout, or when stop() is called. A storage node that is behind and
-//         gets on with its replay is waited for: the timeout begins anew.
+//         gets on with its replay is waited for: the timeout begins anew. Where several servers
+//         write so it does while nodes go on scanning, for four timeouts in all.
 //   SPS5  After follow() no read is begun at a node that has lost its place.
 //   SPS3  Nothing is written: write() notes what the page's next reader must see.
 //   SPS6  Before a node is asked, the log's writer hears of it: what the page waits for may be on
@@ -129,6 +130,7 @@ class StoragePageSource final : public PageSource, public PositionedPages {
     const std::string key;
     transport::BlockingChannel channel;
     std::unique_ptr<transport::Channel> batches;  // null: options_.world is none
+    std::atomic<uint64_t> scanned_bytes{0};       // as it has said last
   };
   struct Wanted {
     proto::PageWanted page;
@@ -151,6 +153,7 @@ class StoragePageSource final : public PageSource, public PositionedPages {
   // What is said of the node at that place is noted.
   StatusOr<proto::GetPagesReplyView> view_reply(size_t node, size_t pages, Bytes bytes);
   [[nodiscard]] size_t node_count() const;
+  [[nodiscard]] uint64_t scanned_bytes() const;                    // by all nodes
   [[nodiscard]] std::shared_ptr<Node> node_at(size_t node) const;  // modulo their number
   [[nodiscard]] Llsn needed(PageId id, Llsn at_least) const;
   Status read_anywhere(const Wanted& wanted, char* page);
@@ -163,7 +166,9 @@ class StoragePageSource final : public PageSource, public PositionedPages {
               char* page);
   StatusOr<std::vector<SpaceId>> list_spaces_of(size_t node, uint64_t deadline_us);
   StatusOr<std::vector<SpaceId>> list_spaces_of_enough();
-  StatusOr<proto::ListSpacesReply> ask_for_spaces(size_t node, uint64_t deadline_us);
+  StatusOr<proto::ListSpacesReply> ask_for_spaces(Node* node,
+                                                  const proto::ListSpacesRequest& request,
+                                                  uint64_t deadline_us);
   // OK: one node at least said so.
   Status tell_readers_lease(const proto::ReaderLeaseRequest& lease);
   void prefer_again(const quorum::ReplicasBefore& before);

@@ -52,20 +52,24 @@ class StoragePages : public ::testing::Test {
                               ASSERT_TRUE(request.ok());
                               EXPECT_EQ(request->epoch, Epoch{4});
                               places_ = request->scanned_to;
-                              proto::GetPagesReply reply{{}, backlog_};
+                              proto::GetPagesReply reply{{}, {backlog_, 0, scanned_}};
                               for (const PageWanted& wanted : request->pages) {
                                 last_ = wanted;
                                 reply.pages.push_back(answer(wanted));
                               }
                               responder.reply(proto::encode(reply));
                             });
-    servers_.back()->handle(proto::kListSpaces, [this, list_as_of, space](
-                                                    const transport::Request&,
-                                                    transport::Responder responder) {
-      ++lists_;
-      if (space == 0) return responder.fail(error_peer_down("its logs are not scanned so far"));
-      responder.reply(proto::encode(proto::ListSpacesReply{{SpaceId{space}}, Llsn{list_as_of}}));
-    });
+    servers_.back()->handle(
+        proto::kListSpaces,
+        [this, list_as_of, space](const transport::Request& call, transport::Responder responder) {
+          ++lists_;
+          const auto request = proto::decode_list_spaces(call.payload);
+          ASSERT_TRUE(request.ok());
+          if (spaces_) return responder.reply(proto::encode(spaces_(*request)));
+          if (space == 0) return responder.fail(error_peer_down("its logs are not scanned so far"));
+          responder.reply(
+              proto::encode(proto::ListSpacesReply{{SpaceId{space}}, Llsn{list_as_of}, 0, {}}));
+        });
     ASSERT_TRUE(servers_.back()->listen(address).ok());
     options_.addresses.push_back(address);
   }
@@ -95,7 +99,10 @@ class StoragePages : public ::testing::Test {
   const AlignedBytes page_{kPageBytes, 4096};
   std::atomic<int> calls_{0};
   std::atomic<int> lists_{0};
-  std::atomic<uint64_t> backlog_{5};     // what replies say
+  std::atomic<uint64_t> backlog_{5};  // what replies say
+  std::atomic<uint64_t> scanned_{0};  // likewise
+  // Instead of what add_node() says.
+  std::function<proto::ListSpacesReply(const proto::ListSpacesRequest&)> spaces_;
   PageWanted last_;                      // the IO thread's, until a call has ended
   std::vector<proto::Position> places_;  // likewise
 };
@@ -477,6 +484,52 @@ TEST_F(StoragePages, ANodeThatGetsOnIsWaitedForBeyondTheTimeout) {  // SPS4
   });
   const Status done = read();
   EXPECT_TRUE(done.ok()) << done;
+}
+
+TEST_F(StoragePages, OfSeveralServersOneThatGoesOnScanningIsWaitedForForAWhile) {  // SPS4
+  options_.read_timeout_us = 100'000;
+  options_.write_quorum = 1;
+  std::atomic<uint64_t> began_us{0};
+  std::atomic<bool> scans{true}, comes{true};
+  add_node([&](const PageWanted& wanted) {
+    if (began_us == 0) began_us = monotonic_us();
+    if (comes && monotonic_us() - began_us > 250'000) return good(8)(wanted);
+    ++backlog_;  // others go on writing
+    if (scans) ++scanned_;
+    return PageGot{error_peer_down("behind"), {}, {}};
+  });
+  const Status done = read();
+  EXPECT_TRUE(done.ok()) << done;
+  comes = false;
+  uint64_t begin_us = monotonic_us();
+  EXPECT_TRUE(is_peer_down(read())) << "for ever";
+  EXPECT_GE(monotonic_us() - begin_us, 300'000u);
+  scans = false;
+  begin_us = monotonic_us();
+  EXPECT_TRUE(is_peer_down(read()));
+  EXPECT_GE(monotonic_us() - begin_us, 100'000u);
+}
+
+TEST_F(StoragePages, OneThatIsNotSoFarIsAskedAgainForNoMore) {  // SPS10
+  options_.write_quorum = 1;
+  int asked = 0;
+  spaces_ = [&](const proto::ListSpacesRequest& request) {
+    EXPECT_EQ(request.scanned_to.size(), ++asked > 1 ? 1u : 0u);
+    proto::ListSpacesReply reply;
+    reply.scanned_bytes = static_cast<uint64_t>(asked);
+    if (asked < 4) {
+      reply.waits_for = {{StreamId{1}, Lsn{500}}};
+    } else {
+      EXPECT_EQ(request.scanned_to[0], (proto::Position{StreamId{1}, Lsn{500}}));
+      reply.spaces = {SpaceId{9}};
+    }
+    return reply;
+  };
+  add_node(good(3));
+  const auto spaces = source().list_spaces();
+  ASSERT_TRUE(spaces.ok()) << spaces.status();
+  EXPECT_EQ(*spaces, std::vector<SpaceId>{SpaceId{9}});
+  EXPECT_EQ(asked, 4);
 }
 
 TEST_F(StoragePages, EndsWhenStopped) {  // SPS4

@@ -152,7 +152,8 @@ std::string WrittenNodes::address(const Reader& reader) { return reader.node->ad
 
 StatusOr<std::vector<SpaceId>> WrittenNodes::list_spaces_of(const NodeRef& node) {
   transport::BlockingReply answer;
-  STRATA_RETURN_IF_ERROR(call(node, proto::kListSpaces, {}, kListTimeoutUs, &answer));
+  STRATA_RETURN_IF_ERROR(call(node, proto::kListSpaces, proto::encode(proto::ListSpacesRequest{}),
+                              kListTimeoutUs, &answer));
   STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
                           proto::decode_list_spaces_reply(answer.payload));
   return std::move(reply.spaces);

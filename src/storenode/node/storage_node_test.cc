@@ -63,7 +63,7 @@ class StorageNodeTest : public ::testing::Test {
     call.method = proto::kListSpaces;
     call.deadline_us = monotonic_us() + 10'000'000;
     transport::BlockingReply reply;
-    STRATA_RETURN_IF_ERROR(channel.call(call, {}, &reply));
+    STRATA_RETURN_IF_ERROR(channel.call(call, proto::encode(proto::ListSpacesRequest{}), &reply));
     return proto::decode_list_spaces_reply(reply.payload).status();
   }
 

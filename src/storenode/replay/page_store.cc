@@ -168,7 +168,7 @@ std::optional<PageStore::AtHand> PageStore::Impl::page_at_hand(const GetPageRequ
   if (!backlog.has_value()) return std::nullopt;
   counters.get_pages.fetch_add(1, std::memory_order_relaxed);
   counters.at_hand.fetch_add(1, std::memory_order_relaxed);
-  return AtHand{*std::move(page), *backlog};
+  return AtHand{*std::move(page), progress(*backlog)};
 }
 
 void PageStore::Impl::expire_requests() {
@@ -182,7 +182,23 @@ void PageStore::Impl::expire_requests() {
 
 StatusOr<bool> PageStore::Impl::scan_step() {
   if (ingest == nullptr) return false;
-  return ingest->step(options.scan_batch_bytes);
+  auto stepped = ingest->step(options.scan_batch_bytes);
+  note_scan_lag();
+  return stepped;
+}
+
+void PageStore::Impl::note_scan_lag() {
+  uint64_t lag = 0;
+  for (const Streams::Stream& stream : streams.all()) {
+    const Lsn durable = stream.log->durable_lsn();
+    lag += durable.value - std::min(durable, waits.scanned(stream.id).lsn).value;
+  }
+  scan_lag_bytes.store(lag, std::memory_order_relaxed);
+}
+
+ReplayProgress PageStore::Impl::progress(uint64_t backlog_bytes) const {
+  return {backlog_bytes, scan_lag_bytes.load(std::memory_order_relaxed),
+          counters.bytes_scanned.load(std::memory_order_relaxed)};
 }
 
 Status PageStore::Impl::raise_horizon() {
@@ -372,6 +388,12 @@ void PageStore::forget_caches() {
 uint64_t PageStore::backlog_bytes() const {
   const auto impl = shell_->impl();
   return impl == nullptr ? shell_->backlog_bytes() : impl->backlog_bytes();
+}
+ReplayProgress PageStore::progress() const {
+  const auto impl = shell_->impl();
+  if (impl != nullptr) return impl->progress(impl->backlog_bytes());
+  const uint64_t behind = shell_->backlog_bytes();
+  return {behind, behind, 0};
 }
 Lsn PageStore::needed_from(StreamId stream) const {
   const auto impl = shell_->impl();

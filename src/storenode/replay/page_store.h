@@ -82,6 +82,13 @@ struct PageStoreOptions {
   bool copy_when_damaged = false;
 };
 
+// Of all logs, as far as they are known to be durable here.
+struct ReplayProgress {
+  uint64_t backlog_bytes = 0;   // not replayed
+  uint64_t scan_lag_bytes = 0;  // not scanned, at the end of the last scan
+  uint64_t scanned_bytes = 0;   // since the start; only grows
+};
+
 struct PageStoreStatus {
   struct Stream {
     StreamId stream;
@@ -133,7 +140,7 @@ class PageStore {
   // LogView::durable_lsn() does. Nothing: get_page() says. request.deadline_us does not matter.
   struct AtHand {
     PageAnswer page;
-    uint64_t backlog_bytes = 0;
+    ReplayProgress progress;
   };
   std::optional<AtHand> page_at_hand(const GetPageRequest& request);
   // Spaces that have pages and are not dropped. Blocks. `as_of` (may be null): as far as the log is
@@ -191,6 +198,7 @@ class PageStore {
 
   // --- for others to watch; cheap ---
   [[nodiscard]] uint64_t backlog_bytes() const;
+  [[nodiscard]] ReplayProgress progress() const;
   [[nodiscard]] Lsn needed_from(StreamId stream) const;
   [[nodiscard]] PageStoreStatus status() const;
   [[nodiscard]] const ReplayCounters& counters() const;

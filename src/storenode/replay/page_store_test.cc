@@ -102,7 +102,9 @@ TEST_P(EveryMode, APageInMemoryIsAtHand) {
   const auto found = at_hand(kPage, last);
   ASSERT_TRUE(found.has_value());
   EXPECT_TRUE(test_.is_right(found->page, kPage, last));
-  EXPECT_EQ(found->backlog_bytes, test_.store().backlog_bytes());
+  EXPECT_EQ(found->progress.backlog_bytes, test_.store().backlog_bytes());
+  EXPECT_EQ(found->progress.scan_lag_bytes, 0u);
+  EXPECT_GT(found->progress.scanned_bytes, 0u);
   EXPECT_EQ(test_.store().counters().at_hand.load(), 1u);
   ASSERT_TRUE(test_.store().checkpoint().ok());
   EXPECT_FALSE(at_hand(kPage, Llsn{last.value + 1}).has_value());  // beyond the log

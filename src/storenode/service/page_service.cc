@@ -44,6 +44,10 @@ GetPageRequest request_for(const proto::GetPagesRequest& wanted, size_t i, uint6
   return request;
 }
 
+proto::ReplayProgress on_the_wire(const ReplayProgress& progress) {
+  return {progress.backlog_bytes, progress.scan_lag_bytes, progress.scanned_bytes};
+}
+
 proto::PageView view_of(const StatusOr<PageAnswer>& answer) {
   if (!answer.ok()) return {answer.status(), {}, {}};
   return {ok_status(), answer->llsn, Bytes(answer->page->bytes, kPageBytes)};
@@ -100,7 +104,7 @@ void PageService::answer_all(Answering* answering) {
   for (const StatusOr<PageAnswer>& answer : answering->answers)
     reply.pages.push_back(view_of(answer));
   pages_sent_.fetch_add(reply.pages.size());
-  reply.backlog_bytes = store_->backlog_bytes();
+  reply.progress = on_the_wire(store_->progress());
   answering->responder.reply(proto::encode(reply));
 }
 
@@ -113,19 +117,27 @@ bool PageService::answer_at_hand(const proto::GetPagesRequest& wanted, bool from
   pages_sent_.fetch_add(1);
   const StatusOr<PageAnswer> answer(std::move(found->page));
   responder->reply(
-      proto::encode(proto::GetPagesReplyView{{view_of(answer)}, found->backlog_bytes}));
+      proto::encode(proto::GetPagesReplyView{{view_of(answer)}, on_the_wire(found->progress)}));
   return true;
 }
 
 // PS4. Nobody waits in this node's threads for the scan: any page will do to wait with.
-void PageService::list_spaces(Bytes, Responder responder) {
+void PageService::list_spaces(Bytes payload, Responder responder) {
+  auto request = proto::decode_list_spaces(payload);
+  if (!request.ok()) return responder.fail(request.status());
   auto to = std::make_shared<Responder>(std::move(responder));
-  const bool taken = offload_([this, to] {
+  const bool taken = offload_([this, to, named = std::move(request->scanned_to)] {
     if (!store_->streams_come()) return answer_spaces(to.get());
     GetPageRequest all{PageId{kSystemSpace, 0}, kNewestState, kNewestState, {}, 0, false};
-    all.scanned_to = store_->durable_positions();
+    for (const proto::Position& position : named)
+      all.scanned_to.push_back({position.stream, position.lsn});
+    if (all.scanned_to.empty()) all.scanned_to = store_->durable_positions();
     all.deadline_us = now_us_() + kScanUsMax;
-    store_->get_page(std::move(all), [this, to](const StatusOr<PageAnswer>& answer) {
+    auto waits_for = all.scanned_to;
+    store_->get_page(std::move(all), [this, to, waits_for = std::move(waits_for)](
+                                         const StatusOr<PageAnswer>& answer) {
+      if (is_peer_down(answer.status()) && !waits_for.empty())
+        return answer_not_yet(waits_for, to.get());
       if (may_pass(answer.status())) return to->fail(answer.status());
       answer_spaces(to.get());
     });
@@ -133,11 +145,22 @@ void PageService::list_spaces(Bytes, Responder responder) {
   if (!taken) to->fail(error_busy("too many requests wait"));
 }
 
+// The next time it need not be further.
+void PageService::answer_not_yet(const std::vector<GetPageRequest::Position>& waits_for,
+                                 Responder* responder) {
+  proto::ListSpacesReply reply;
+  reply.scanned_bytes = store_->progress().scanned_bytes;
+  for (const GetPageRequest::Position& position : waits_for)
+    reply.waits_for.push_back({position.stream, position.lsn});
+  responder->reply(proto::encode(reply));
+}
+
 void PageService::answer_spaces(Responder* responder) {
   proto::ListSpacesReply reply;
   auto spaces = store_->list_spaces(&reply.as_of);
   if (!spaces.ok()) return responder->fail(spaces.status());
   reply.spaces = *std::move(spaces);
+  reply.scanned_bytes = store_->progress().scanned_bytes;
   responder->reply(proto::encode(reply));
 }
 

@@ -41,6 +41,8 @@ class PageService {
   void list_pages(Bytes payload, transport::Responder responder);
   void list_spaces(Bytes payload, transport::Responder responder);
   void answer_spaces(transport::Responder* responder);
+  void answer_not_yet(const std::vector<GetPageRequest::Position>& waits_for,
+                      transport::Responder* responder);
   void reader_lease(Bytes payload, transport::Responder responder);
 
   PageStore* const store_;

@@ -119,7 +119,7 @@ TEST_P(PageServiceTest, APageInMemoryIsAnsweredAtOnceAndOneOnDiskByAnotherThread
     const auto again = ask({kPage}, written_.back());
     ASSERT_TRUE(again.ok()) << again.status();
     expect_page(again->pages[0], kPage, written_.back());
-    EXPECT_EQ(again->backlog_bytes, first->backlog_bytes);
+    EXPECT_EQ(again->progress, first->progress);
   }
   EXPECT_EQ(offloaded_.load(), 1);
   EXPECT_EQ(store_.store().counters().at_hand.load(), 3u);

@@ -154,7 +154,7 @@ void WrittenService::get_some(const proto::PageWanted* wanted, uint32_t count, c
 void WrittenService::list_spaces(Responder* to) {
   auto spaces = store_->list_spaces();
   if (!spaces.ok()) return to->fail(spaces.status());
-  to->reply(proto::encode(proto::ListSpacesReply{*std::move(spaces), {}}));
+  to->reply(proto::encode(proto::ListSpacesReply{*std::move(spaces), {}, 0, {}}));
 }
 
 void WrittenService::list_space_sizes(Responder* to) {

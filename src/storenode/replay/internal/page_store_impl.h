@@ -34,6 +34,7 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   void get_page(GetPageRequest request, GetPageDone done);
   std::optional<AtHand> page_at_hand(const GetPageRequest& request);
   [[nodiscard]] std::optional<uint64_t> backlog_at_hand() const;
+  [[nodiscard]] ReplayProgress progress(uint64_t backlog_bytes) const;
   void advance(TicketPtr ticket);
   void finish(TicketPtr ticket, StatusOr<PageAnswer> answer);
   [[nodiscard]] Status why_late(const Ticket& ticket) const;
@@ -52,6 +53,7 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   [[nodiscard]] bool lacks_log(const std::map<StreamId, Lsn>& lost) const;
 
   StatusOr<bool> scan_step();
+  void note_scan_lag();
   void expire_requests();
   Status raise_horizon();
   Status checkpoint();
@@ -72,6 +74,7 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   Streams streams;
   WaitList waits{options.streams_come};
   ReplayCounters& counters;
+  std::atomic<uint64_t> scan_lag_bytes{0};
   std::unique_ptr<PageSource> page_files;  // kSingle
   std::unique_ptr<Replay> replay;
   SingleReplay* single = nullptr;
