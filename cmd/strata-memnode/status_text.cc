@@ -101,8 +101,11 @@ nlohmann::json json_of(const FusionHostStatus& host) {
                          {"terms", host.terms},
                          {"epoch", host.epoch.value},
                          {"serves", false},
+                         {"line", host.has_line},
                          {"servers", nlohmann::json::array()}};
-  if (host.service == nullptr) return json;
+  // What was so when it served last is of use to nobody.
+  const bool has_term = host.phase == FusionPhase::kServes || host.phase == FusionPhase::kPrepares;
+  if (host.service == nullptr || !has_term) return json;
   const FusionStatus now = host.service->status();
   json["serves"] = host.phase == FusionPhase::kServes && now.serves;
   json["clock"] = now.clock;
