@@ -91,8 +91,8 @@ def _take_out(cluster: Cluster, name: str) -> None:
     if not any(phase_of(node) in (MEMORY_SERVES, MEMORY_WAITS) and node.illness() is None for node in others):
         names = ", ".join(node.name for node in others)
         raise StrataError(
-            f"no other memory node serves or waits ({names}), so {name} stays, and nothing was changed; to do: ./strata node start"
-            f" {others[0].name}, or ./strata node add --memory"
+            f"no other memory node serves or waits ({names}), so {name} stays, and nothing was changed; to do:"
+            f" ./strata node start {others[0].name}, or ./strata node add --memory"
         )
     if cluster.memory[name].pid() is not None:
         cluster.stop_part(name)
