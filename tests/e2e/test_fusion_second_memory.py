@@ -4,8 +4,10 @@ when the first is gone. Servers, connections and open transactions stay; the one
 STRATA_KILLS=10 kills more often than usual and says how long nobody could commit (the median is in docs/memory_nodes.md).
 """
 
+import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import time
@@ -14,12 +16,15 @@ from collections.abc import Iterator
 import pytest
 from fusion_cluster import DEADLINE_S, PROFILES, Several, SharingMemoryNode, several_in
 from strata_cli import paths
+from strata_cli.cluster import Cluster
 from strata_cli.several_health import MEMORY_SERVES, MEMORY_WAITS, phase_of
+from strata_cli.status import DEGRADED, RUNNING
 from strata_cli.waiting import wait_until
 from test_fusion import Transfers, expect_whole
 from test_fusion_memory_lost import Work, started
 
 FOLDER = paths.BUILD / "e2e" / "fusion-second-memory"
+DATA = FOLDER / "cluster"
 KILLS = int(os.environ.get("STRATA_KILLS", "3"))
 GO_ON_S = 60.0  # Generous, for busy machines.
 
@@ -152,3 +157,72 @@ def test_one_that_could_not_follow_does_not_start() -> None:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
             assert ended.returncode != 0 and words in ended.stderr, ended.stderr
         assert made.memory.illness() is None
+
+
+def strata(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(paths.ROOT / "strata"), *arguments, "--data", str(DATA)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+def done(*arguments: str) -> str:
+    ended = strata(*arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def authorities(state: int = RUNNING) -> dict[str, str]:
+    told = strata("status", "--json")
+    assert told.returncode == state, told.stdout
+    return {process["name"]: process["authority"] for process in json.loads(told.stdout)["processes"] if process["authority"]}
+
+
+@pytest.fixture
+def _by_command() -> Iterator[None]:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    yield
+    cluster = Cluster(DATA)
+    cluster.kill()
+    for node in cluster.memory.values():
+        node.wipe_pools()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+@pytest.mark.usefixtures("_by_command")
+def test_the_commands_know_of_it() -> None:
+    done("up", "--profile", "fusion", "--compute", "2", "--memory-nodes", "2", "--memory", "64M")
+    server = Cluster(DATA).computes["compute-2"]
+    server.query("CREATE TABLE test.t (a INT PRIMARY KEY) ENGINE=STRATA", autocommit=True)
+    serving = next(name for name, authority in authorities().items() if authority == MEMORY_SERVES)
+    waiting = {"memory-1": "memory-2", "memory-2": "memory-1"}[serving]
+    assert authorities() == {serving: MEMORY_SERVES, waiting: MEMORY_WAITS}
+    assert f"{serving}: it serves; {waiting} would follow" in done("status").splitlines()
+
+    connection = server.connect(read_timeout=60)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO test.t VALUES (1)")
+        done("node", "kill", serving)
+        cursor.execute("INSERT INTO test.t VALUES (2)")
+    connection.commit()
+    assert wait_until(lambda: authorities(DEGRADED) == {waiting: MEMORY_SERVES}, DEADLINE_S)
+    assert "no other one waits: while it is away, statements wait" in strata("status").stdout
+    refused = strata("node", "remove", waiting)
+    assert refused.returncode == 1 and f"so {waiting} stays, and nothing was changed" in refused.stderr
+    done("node", "start", serving)
+    assert wait_until(lambda: authorities() == {serving: MEMORY_WAITS, waiting: MEMORY_SERVES}, DEADLINE_S)
+
+    # The one that serves goes, and a larger one comes in the place of the other one.
+    done("node", "remove", waiting)
+    assert authorities() == {serving: MEMORY_SERVES}
+    assert strata("node", "remove", serving).returncode == 1
+    done("node", "replace", serving, "--memory", "96M", "--with", "larger")
+    assert authorities() == {"larger": MEMORY_SERVES}
+    assert "and waits" in done("node", "add", "--memory", "64M")
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO test.t VALUES (3)")
+    connection.commit()
+    connection.close()
+    done("down")
+    done("up")
+    assert sorted(authorities().values()) == [MEMORY_SERVES, MEMORY_WAITS]
+    assert server.query("SELECT a FROM test.t ORDER BY a") == [(1,), (2,), (3,)]
+    assert server.query("CHECK TABLE test.t")[-1][3] == "OK"
