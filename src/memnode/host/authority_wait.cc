@@ -20,6 +20,8 @@ namespace {
 
 // Nothing is to be seen before something is told.
 constexpr uint64_t kUntilToldUs = 60'000'000;
+constexpr uint64_t kUnreachedLooks =
+    5;  // so much rarer at an address that perhaps nobody here can use
 
 BlockingChannel channel_to(const transport::Secret& secret, const std::string& address) {
   return {secret, transport::Address(address), {}};
@@ -134,18 +136,20 @@ StatusOr<Version> AuthorityWait::wait(const Say& say) {
   const InterruptScope scope(&interrupt_);
   // AUW4
   for (uint64_t now = monotonic_us(); now < turn_us_ + options_.look_us; now = monotonic_us())
-    if (!sleep(turn_us_ + options_.look_us - now)) return error_interrupted();
+    if (!sleep(turn_us_ + options_.look_us - now)) return error_interrupted("it stops");
   for (;;) {
     uint64_t next_us = kUntilToldUs;
     const StatusOr<std::optional<Version>> turn = look(&next_us);
+    if (interrupt_.interrupted()) break;  // then nobody was reached, whoever is there
     if (turn.ok() && turn->has_value()) {
       turn_us_ = monotonic_us();
       keep_line({});
       return **turn;
     }
     if (!turn.ok()) say(turn.status());
-    if (!sleep(next_us)) return error_interrupted("the memory node stops");
+    if (!sleep(next_us)) break;
   }
+  return error_interrupted("the memory node stops");
 }
 
 // Nothing, or why it waits: it is not this node's turn.
@@ -159,7 +163,8 @@ StatusOr<std::optional<Version>> AuthorityWait::look(uint64_t* next_us) {
   if (!holder.has_value() || holder->holder == options_.name) return std::optional(Version{});
   const std::string address = addresses_.address_of(holder->holder);
   keep_line(address);
-  *next_us = has_line() && holder->held ? kUntilToldUs : options_.look_us;
+  const bool known = !address.empty() && address == reached_;
+  *next_us = known ? options_.look_us : kUnreachedLooks * options_.look_us;
   if (!holder->held) {
     const std::optional<Version> turn = at_unheld(*holder);
     if (turn.has_value()) return turn;
@@ -169,7 +174,7 @@ StatusOr<std::optional<Version>> AuthorityWait::look(uint64_t* next_us) {
   }
   unheld_ = {};
   if (is_wrong_secret(not_reached_)) return says_another_secret(holder->holder);
-  const bool known = !address.empty() && address == reached_;
+  if (has_line()) *next_us = kUntilToldUs;
   const bool gone =
       known && !has_line() &&
       channel_to(secret_, address).is_refused(monotonic_us() + options_.connect_us_max);
