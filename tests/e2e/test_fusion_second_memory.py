@@ -4,7 +4,6 @@ when the first is gone. Servers, connections and open transactions stay; the one
 STRATA_KILLS=10 kills more often than usual and says how long nobody could commit (the median is in docs/memory_nodes.md).
 """
 
-import json
 import os
 import random
 import shutil
@@ -15,9 +14,10 @@ from collections.abc import Iterator
 
 import pytest
 from fusion_cluster import DEADLINE_S, PROFILES, Several, SharingMemoryNode, several_in
-from strata_cli import paths
-from strata_cli.cluster import Cluster
+from strata_cli import cluster_cmd, paths, status
+from strata_cli.cluster import Cluster, Wishes
 from strata_cli.several_health import MEMORY_SERVES, MEMORY_WAITS, phase_of
+from strata_cli.shell import StrataError
 from strata_cli.status import DEGRADED, RUNNING
 from strata_cli.waiting import wait_until
 from test_fusion import Transfers, expect_whole
@@ -25,7 +25,7 @@ from test_fusion_memory_lost import Work, started
 
 FOLDER = paths.BUILD / "e2e" / "fusion-second-memory"
 DATA = FOLDER / "cluster"
-KILLS = int(os.environ.get("STRATA_KILLS", "3"))
+KILLS = int(os.environ.get("STRATA_KILLS", "2"))
 GO_ON_S = 60.0  # Generous, for busy machines.
 
 
@@ -159,21 +159,14 @@ def test_one_that_could_not_follow_does_not_start() -> None:
         assert made.memory.illness() is None
 
 
-def strata(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(paths.ROOT / "strata"), *arguments, "--data", str(DATA)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
-
-
-def done(*arguments: str) -> str:
-    ended = strata(*arguments)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
-
-
 def authorities(state: int = RUNNING) -> dict[str, str]:
-    told = strata("status", "--json")
-    assert told.returncode == state, told.stdout
-    return {process["name"]: process["authority"] for process in json.loads(told.stdout)["processes"] if process["authority"]}
+    _, processes = status.look(DATA)
+    assert status.state_of(processes) == state, processes
+    return {process.name: process.authority for process in processes if process.authority}
+
+
+def complaints() -> list[str]:
+    return status.complaints(status.look(DATA)[1])
 
 
 @pytest.fixture
@@ -189,40 +182,42 @@ def _by_command() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_by_command")
 def test_the_commands_know_of_it() -> None:
-    done("up", "--profile", "fusion", "--compute", "2", "--memory-nodes", "2", "--memory", "64M")
+    cluster_cmd.up("fusion", DATA, None, Wishes(servers=2, memory_nodes=2, memory="64M")).disown()
     server = Cluster(DATA).computes["compute-2"]
     server.query("CREATE TABLE test.t (a INT PRIMARY KEY) ENGINE=STRATA", autocommit=True)
     serving = next(name for name, authority in authorities().items() if authority == MEMORY_SERVES)
     waiting = {"memory-1": "memory-2", "memory-2": "memory-1"}[serving]
     assert authorities() == {serving: MEMORY_SERVES, waiting: MEMORY_WAITS}
-    assert f"{serving}: it serves; {waiting} would follow" in done("status").splitlines()
+    assert f"{serving}: it serves; {waiting} would follow" in complaints()
 
     connection = server.connect(read_timeout=60)
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO test.t VALUES (1)")
-        done("node", "kill", serving)
+        cluster_cmd.node_kill(DATA, serving)
         cursor.execute("INSERT INTO test.t VALUES (2)")
     connection.commit()
     assert wait_until(lambda: authorities(DEGRADED) == {waiting: MEMORY_SERVES}, DEADLINE_S)
-    assert "no other one waits: while it is away, statements wait" in strata("status").stdout
-    refused = strata("node", "remove", waiting)
-    assert refused.returncode == 1 and f"so {waiting} stays, and nothing was changed" in refused.stderr
-    done("node", "start", serving)
+    assert f"{waiting}: it serves; no other one waits: while it is away, statements wait" in complaints()
+    with pytest.raises(StrataError, match=f"so {waiting} stays, and nothing was changed"):
+        cluster_cmd.node_remove(DATA, waiting, False, True)
+    cluster_cmd.node_start(DATA, serving)
     assert wait_until(lambda: authorities() == {serving: MEMORY_WAITS, waiting: MEMORY_SERVES}, DEADLINE_S)
 
     # The one that serves goes, and a larger one comes in the place of the other one.
-    done("node", "remove", waiting)
+    cluster_cmd.node_remove(DATA, waiting, False, True)
     assert authorities() == {serving: MEMORY_SERVES}
-    assert strata("node", "remove", serving).returncode == 1
-    done("node", "replace", serving, "--memory", "96M", "--with", "larger")
+    with pytest.raises(StrataError, match="is the only memory node"):
+        cluster_cmd.node_remove(DATA, serving, False, True)
+    cluster_cmd.node_replace(DATA, serving, "larger", False, 60, True, "96M")
     assert authorities() == {"larger": MEMORY_SERVES}
-    assert "and waits" in done("node", "add", "--memory", "64M")
+    cluster_cmd.node_add(DATA, None, 0, 60, True, "64M")
+    assert authorities() == {"larger": MEMORY_SERVES, "memory-1": MEMORY_WAITS}
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO test.t VALUES (3)")
     connection.commit()
     connection.close()
-    done("down")
-    done("up")
+    cluster_cmd.down(DATA, False)
+    cluster_cmd.up("fusion", DATA, None, Wishes()).disown()
     assert sorted(authorities().values()) == [MEMORY_SERVES, MEMORY_WAITS]
     assert server.query("SELECT a FROM test.t ORDER BY a") == [(1,), (2,), (3,)]
     assert server.query("CHECK TABLE test.t")[-1][3] == "OK"
