@@ -182,12 +182,14 @@ void FusionHost::note(FusionPhase phase, const Status& why) {
   std::string say;
   {
     const MutexLock lock(mutex_);
-    if (!why.ok() && (status_.phase != phase || status_.why != why)) say = cause_and_remedy(why);
+    if (!why.ok() && (status_.phase != phase || status_.why != why))
+      say = phase == FusionPhase::kStandsBy ? cause_of(why) : cause_and_remedy(why);
     status_.phase = phase;
     status_.why = why;
   }
   if (!say.empty())
-    diag(Severity::kWarning, "fusion: this memory node %s: %s", name_of(phase), say.c_str());
+    diag(phase == FusionPhase::kStandsBy ? Severity::kInfo : Severity::kWarning,
+         "fusion: this memory node %s: %s", name_of(phase), say.c_str());
 }
 
 FusionHostStatus FusionHost::status() const {
