@@ -83,7 +83,8 @@ class FusionPlan:
 
     def text(self) -> str:
         rounds = "\n".join(f"  round {number}: {round_.text()}" for number, round_ in enumerate(self.rounds, 1))
-        extra = f"{', small' if self.small else ''}{', binlog' if self.binlog else ''}{', two memory nodes' if self.second_memory else ''}"
+        words = {"small": self.small, "binlog": self.binlog, "two memory nodes": self.second_memory}
+        extra = "".join(f", {word}" for word, said in words.items() if said)
         return f"{self.profile}, {self.slots} slots, {self.pool} each{extra}, {self.faults} faults\n{rounds}"
 
 
