@@ -95,14 +95,20 @@ void add_tenants(daemon::MetricsText* out, const NodeStatus& status) {
     out->sample(tenant.used_bytes, {{"tenant", tenant.name}});
 }
 
+// Nothing is to be done about one that waits.
+std::string why_of(const FusionHostStatus& host) {
+  if (host.why.ok()) return "";
+  return host.phase == FusionPhase::kStandsBy ? cause_of(host.why) : cause_and_remedy(host.why);
+}
+
 nlohmann::json json_of(const FusionHostStatus& host) {
-  nlohmann::json json = {{"phase", name_of(host.phase)},
-                         {"why", host.why.ok() ? "" : cause_and_remedy(host.why)},
-                         {"terms", host.terms},
-                         {"epoch", host.epoch.value},
-                         {"serves", false},
-                         {"servers", nlohmann::json::array()}};
-  if (host.service == nullptr) return json;
+  nlohmann::json json = {
+      {"phase", name_of(host.phase)},      {"why", why_of(host)}, {"terms", host.terms},
+      {"epoch", host.epoch.value},         {"serves", false},     {"line", host.has_line},
+      {"servers", nlohmann::json::array()}};
+  // What was so when it served last is of use to nobody.
+  const bool has_term = host.phase == FusionPhase::kServes || host.phase == FusionPhase::kPrepares;
+  if (host.service == nullptr || !has_term) return json;
   const FusionStatus now = host.service->status();
   json["serves"] = host.phase == FusionPhase::kServes && now.serves;
   json["clock"] = now.clock;

@@ -34,12 +34,17 @@ struct StreamEpochs::State {
 StatusOr<StreamEpochs::State> StreamEpochs::read(StreamId stream, uint64_t deadline_us) {
   STRATA_ASSIGN_OR_RETURN(const Listing listing,
                           registry_->list(keys_.stream(stream), deadline_us));
+  return state_of(listing.entries, stream, keys_);
+}
+
+StatusOr<StreamEpochs::State> StreamEpochs::state_of(const std::vector<KeyValue>& entries,
+                                                     StreamId stream, const ClusterKeys& keys) {
   State state;
-  for (const KeyValue& entry : listing.entries) {
-    if (entry.key == keys_.epoch(stream)) {
+  for (const KeyValue& entry : entries) {
+    if (entry.key == keys.epoch(stream)) {
       STRATA_ASSIGN_OR_RETURN(state.last, internal::decode_epoch(entry));
       state.epoch_version = entry.version;
-    } else if (entry.key == keys_.writer(stream)) {
+    } else if (entry.key == keys.writer(stream)) {
       STRATA_ASSIGN_OR_RETURN(state.writer, internal::decode_epoch(entry));
       state.writer_version = entry.version;
       state.writer_lease = entry.lease;
@@ -127,11 +132,13 @@ Status StreamEpochs::release(const EpochGrant& grant, uint64_t deadline_us) {
 
 StatusOr<std::optional<StreamHolder>> StreamEpochs::current(StreamId stream, uint64_t deadline_us) {
   STRATA_ASSIGN_OR_RETURN(const State state, read(stream, deadline_us));
-  std::optional<StreamHolder> holder;
-  if (!state.last.epoch.is_zero())
-    holder = StreamHolder{state.last.epoch, state.last.holder, !state.writer_version.is_zero(),
-                          state.writer_version};
-  return holder;
+  return holder_of(state);
+}
+
+std::optional<StreamHolder> StreamEpochs::holder_of(const State& state) {
+  if (state.last.epoch.is_zero()) return std::nullopt;
+  return StreamHolder{state.last.epoch, state.last.holder, !state.writer_version.is_zero(),
+                      state.writer_version};
 }
 
 // The epoch's key stays when a lease ends, and changes only with an epoch that is given.
@@ -149,6 +156,19 @@ std::unique_ptr<Watch> StreamEpochs::watch(StreamId stream, Handler handler) {
         handler(record.status());
     }
   });
+}
+
+std::unique_ptr<Watch> StreamEpochs::watch_holder(StreamId stream, HolderHandler handler) {
+  return registry_->watch(keys_.stream(stream),
+                          [stream, own = keys_, handler = std::move(handler),
+                           keys = WatchedKeys()](const WatchBatch& batch) mutable {
+                            keys.apply(batch);
+                            const StatusOr<State> state = state_of(keys.entries(), stream, own);
+                            if (state.ok())
+                              handler(holder_of(*state));
+                            else
+                              handler(state.status());
+                          });
 }
 
 }  // namespace strata::cluster

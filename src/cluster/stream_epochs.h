@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cluster/keys.h"
 #include "registry/registry.h"
@@ -85,9 +86,16 @@ class StreamEpochs {
   // be read. The handler runs in the registry's thread. Does not block.
   using Handler = absl::AnyInvocable<void(const StatusOr<StreamHolder>&)>;
   std::unique_ptr<Watch> watch(StreamId stream, Handler handler);
+  // The same, and whether it is held, and by which key: now and whenever any of that changes.
+  // Nothing: no epoch was ever given.
+  using HolderHandler = absl::AnyInvocable<void(const StatusOr<std::optional<StreamHolder>>&)>;
+  std::unique_ptr<Watch> watch_holder(StreamId stream, HolderHandler handler);
 
  private:
   struct State;
+  static StatusOr<State> state_of(const std::vector<KeyValue>& entries, StreamId stream,
+                                  const ClusterKeys& keys);
+  static std::optional<StreamHolder> holder_of(const State& state);
   StatusOr<State> read(StreamId stream, uint64_t deadline_us);
   Registry* const registry_;
   const ClusterKeys keys_;

@@ -370,6 +370,32 @@ TEST_F(FusionHosts, OneServesAtATimeAndTheOtherStandsBy) {  // FHO1, FHO4
   EXPECT_TRUE(joined->change({kSpace, 0}).ok());
 }
 
+TEST_F(FusionHosts, WhoStandsByFollowsOneThatIsGoneThoughItsLeaseLives) {  // FHO1, AUW2
+  start_storage();
+  Node* node = start_node("m1");
+  ASSERT_TRUE(wait_serves(node)) << status(node).why;
+  std::string serving = "m1", waiting = "m2";
+  for (int round = 0; round < 4; ++round) {
+    SCOPED_TRACE(round);
+    Node* const next = start_node(waiting);
+    ASSERT_TRUE(wait_until([&] { return status(next).has_line; })) << status(next).why;
+    EXPECT_EQ(status(next).phase, FusionPhase::kStandsBy);
+    EXPECT_EQ(value(next, "fusion_stands_by"), 1u);
+    EXPECT_EQ(value(next, "memory_used_bytes"), 0u);
+    const Epoch epoch = status(node).epoch;
+    kill_node(serving);
+    ASSERT_TRUE(wait_serves(next)) << status(next).why;
+    EXPECT_GT(status(next).epoch, epoch);
+    EXPECT_EQ(value(next, "fusion_stands_by"), 0u);
+    std::swap(serving, waiting);
+    node = next;
+  }
+  make_pages(node);
+  const auto joined = server(node, 1, 1);
+  ASSERT_NE(joined->member, nullptr);
+  EXPECT_TRUE(joined->change({kSpace, 0}).ok());
+}
+
 TEST_F(FusionHosts, WhoIsDeposedBeginsAnewAndItsServersGoOn) {  // FHO3, FHO5, AQ1
   fusion_.service.resume_us_max = 60'000'000;
   start_storage();

@@ -108,6 +108,9 @@ class Several:
             self.spare.launch()
             self.spare.wait_ready()
 
+    def memory_nodes(self) -> list[SharingMemoryNode]:
+        return [self.memory] if self.spare is None else [self.memory, self.spare]
+
     def launch_storage(self, nodes: Sequence[StorageNode]) -> None:
         for node in nodes:
             node.launch(extra=self._node_options)
@@ -146,8 +149,7 @@ class Several:
         server.launch(settings, env=env, extra=self._server_options)
 
     def kill(self) -> None:
-        spare = [] if self.spare is None else [self.spare]
-        parts: list[BackgroundProcess] = [*self.servers, self.memory, *spare, *self.storage, self.etcd]
+        parts: list[BackgroundProcess] = [*self.servers, *self.memory_nodes(), *self.storage, self.etcd]
         for part in parts:
             part.kill()
 

@@ -56,7 +56,8 @@ def node_replace(
     changed) while another storage node is away, ill or catching up. Interrupted, the same command with --with goes on.
 
     In place of a memory node comes an empty one, and the compute node is started again with it; its pages are in the log and on
-    storage nodes. The new one may be larger, or one that was added before.
+    storage nodes. The new one may be larger, or one that was added before. Where several servers write (fusion) they go on: the
+    new one, or another one that waits, takes over.
 
     Examples: ./strata node replace s1; ./strata node replace s2 --with s5 --wipe --json;
     ./strata node replace memory-1 --memory 1G
@@ -82,7 +83,8 @@ def node_add(
     """Add a storage node to a running cluster: commits go to one more, and one more may be lost when that makes a difference.
 
     From the first moment the new write quorum is needed, of nodes that have all of the log: keep all of them running meanwhile.
-    With --memory it is a memory node, which nobody uses until ./strata node replace puts it in another one's place.
+    With --memory it is a memory node, which nobody uses until ./strata node replace puts it in another one's place; where several
+    servers write (fusion) it waits, and takes over by itself when the one that serves is gone.
 
     Examples: ./strata node add; ./strata node add --name s4 --write-quorum 3 --json; ./strata node add --memory 512M
     """
@@ -100,7 +102,8 @@ def node_remove(
 
     The compute node does it, once everything acknowledged is durable without that node. Refused (exit code 1, nothing changed)
     while another storage node is away, ill or catching up, or no compute node runs. Its name is never given to another one.
-    Of memory nodes one that the compute node does not use can be removed, at any time.
+    Of memory nodes one that the compute node does not use can be removed, at any time; where several servers write (fusion) any
+    but the last one: if it serves, another one takes over first.
 
     Examples: ./strata node remove s4; ./strata node remove s2 --wipe --json; ./strata node remove memory-2
     """

@@ -43,7 +43,7 @@ from .process import BackgroundProcess, kill_all, replace_file, stop_all
 from .profile_list import BY_NAME, OF_SEVERAL_WRITERS
 from .server import START_TIMEOUT_S as COMPUTE_START_TIMEOUT_S
 from .server import Server, Settings, choose_port, port_is_free
-from .several_health import decided, is_fenced, well
+from .several_health import decided, is_fenced, one_serves, well
 from .shell import StrataError
 from .standby_process import StandBy
 from .storage_node import Joining, NodeSettings, StorageNode
@@ -65,6 +65,7 @@ SMALL_LOCAL_POOL = "64M"  # Of a compute node that has a memory node behind it.
 COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was killed.
 SERVERS_USUAL = 3  # Of a new cluster whose servers all write.
 SERVERS_MAX = 8
+SHARED_MEMORY_MAX = 3  # Memory nodes of such a cluster: one serves, the others wait.
 DECIDED_TIMEOUT_S = 30.0
 MEMORY_WELL_TIMEOUT_S = 300.0  # Until a memory node that servers share has redone what storage lacks.
 
@@ -270,8 +271,10 @@ class Cluster:
             raise StrataError(f"profile '{profile}' needs a memory node")
         if wishes.memory_backup and count % 2:
             raise StrataError(f"with --memory-backup memory nodes go in pairs: --memory-nodes 2 or 4, not {count}")
-        if several and (count > 1 or wishes.memory_backup):
-            raise StrataError(f"profile '{profile}' has one memory node; a second one is not there yet")
+        if several and wishes.memory_backup:
+            raise StrataError(f"profile '{profile}' keeps no page twice: a second memory node waits instead (--memory-nodes 2)")
+        if several and count > SHARED_MEMORY_MAX:
+            raise StrataError(f"profile '{profile}' has 1 to {SHARED_MEMORY_MAX} memory nodes, of which one serves")
         size = memory_node.memory_of(wishes.memory or memory_node.DEFAULT_MEMORY)
         if several:
             memory_node.shared_slots_of(size)  # Says so when it is too little.
@@ -308,7 +311,7 @@ class Cluster:
         other_backup = wishes.memory_backup not in (None, settings.memory_backup)
         if other_size or other_backup or wishes.memory_nodes not in (None, len(settings.memory)):
             there = ", ".join(f"{name} {ports.memory}" for name, ports in settings.memory.items()) or "none"
-            how = "" if self.has_several() else "; they are changed with ./strata node add --memory, node replace and node remove"
+            how = "; they are changed with ./strata node add --memory, node replace and node remove"
             raise StrataError(f"{paths.relative(self.data)} has its memory nodes already ({there}){how}")
 
     def set_compute(self, buffer_pool: str | None, cores: float | None) -> None:
@@ -443,6 +446,11 @@ class Cluster:
         chosen = name or next(n for i in range(1, 1000) if (n := f"memory-{i}") not in self.parts())
         if chosen in self.parts():
             raise StrataError(f"{chosen} is another process of this cluster")
+        if self.has_several():
+            memory_node.shared_slots_of(memory)  # Says so when it is too little.
+            if len(settings.memory) > SHARED_MEMORY_MAX:  # One more for a moment, while one is replaced.
+                raise StrataError(f"there are {len(settings.memory)} memory nodes ({', '.join(settings.memory)}), and one serves")
+            settings.memory_in_use.append(chosen)
         ports = free_ports(self.data, 2, settings.ports())
         pools = memory_node.choose_pools(self.data, chosen, memory)
         settings.memory[chosen] = MemoryPorts(ports[0], ports[1], memory_node.memory_of(memory), str(pools))
@@ -462,6 +470,7 @@ class Cluster:
         node = self.memory.pop(name)
         node.wipe()
         del settings.memory[name]
+        settings.memory_in_use = [node for node in settings.memory_in_use if node != name]
         self._keep(settings)
 
     @contextlib.contextmanager
@@ -641,9 +650,7 @@ class Cluster:
     def _start_several(self, port: int | None, started: list[BackgroundProcess]) -> None:
         """All at once, since each may have to wait for what only another one's log has; the first time one by itself, which makes
         the database. Those that cannot start leave the others running, and are named at the end."""
-        for node in self.memory.values():
-            if not wait_until(well(node), MEMORY_WELL_TIMEOUT_S * self._slower()):
-                raise StrataError(f"{node.name} does not serve: {node.illness()}; see {node.log}")
+        self._await_memory()
         serving = self.serving_computes()
         for name in serving:  # With a memory node that has just started they go on, or are told that they are none any more.
             wait_until(decided(self.computes[name]), DECIDED_TIMEOUT_S * self._slower(), every_s=0.2)
@@ -669,6 +676,15 @@ class Cluster:
         serving = self.serving_computes()
         of_all = f"; {', '.join(serving)} {'serves' if len(serving) == 1 else 'serve'}" if serving else "; the other nodes run"
         raise StrataError("\n".join([f"not started: {', '.join(failed)}{of_all}", *(f"{n}: {why}" for n, why in failed.items())]))
+
+    def _await_memory(self) -> None:
+        """Until a memory node serves the servers. Another one that is ill is named, and keeps nobody from starting."""
+        late = [node for node in self.memory.values() if not wait_until(well(node), MEMORY_WELL_TIMEOUT_S * self._slower())]
+        ills = [f"{node.name} neither serves nor waits: {node.illness()}; see {node.log}" for node in late]
+        if ills and not one_serves(self.memory.values()):
+            raise StrataError("\n".join(ills))
+        for ill in ills:
+            self._say(f"  {ill}")
 
     def _start_at_once(self, ports: Mapping[str, int | None], failed: dict[str, str]) -> Collection[str]:
         """Those that do not run. Returns those that could be launched, whatever became of them."""
@@ -930,7 +946,8 @@ class Cluster:
     def check_others_run(self) -> None:
         """What a server needs in order to start."""
         self._check_storage_runs()
-        if without := [name for name, node in self.memory.items() if node.pid() is None]:
+        without = [name for name, node in self.memory.items() if node.pid() is None]
+        if without and not (self.has_several() and len(without) < len(self.memory)):
             raise StrataError(f"the cluster in {paths.relative(self.data)} needs {', '.join(without)}: ./strata up")
 
     def _check_storage_runs(self) -> None:

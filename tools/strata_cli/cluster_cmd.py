@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 
 from . import (
     compute_move,
@@ -19,6 +20,7 @@ from . import (
     node_changes,
     paths,
     setup_cmd,
+    shared_memory,
 )
 from .cluster import Cluster, Wishes
 from .memory_changes import MemoryChange
@@ -27,7 +29,7 @@ from .server import Server
 from .shell import StrataError, console
 from .status import print_table
 
-NODES_CHANGE = "storage and memory nodes are not replaced, added or taken out yet"
+NODES_CHANGE = "storage nodes are not replaced, added or taken out yet"
 
 
 def _say(line: str) -> None:
@@ -117,11 +119,11 @@ def node_replace(
     data: Path, old: str, new: str | None, wipe: bool, timeout_s: float, as_json: bool, memory: str | None = None
 ) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
-    compute_servers.refuse_several(cluster, NODES_CHANGE)
     if old in cluster.memory:
         with cluster.locked(), _left_running(cluster):
-            _tell(memory_changes.replace(cluster, old, new, memory, _unless(as_json)), as_json)
+            _tell(_of_memory(cluster).replace(cluster, old, new, memory, _unless(as_json)), as_json)
         return
+    compute_servers.refuse_several(cluster, NODES_CHANGE)
     if memory is not None:
         raise StrataError(f"{old} is no memory node")
     with cluster.locked():
@@ -131,13 +133,18 @@ def node_replace(
     _leave(cluster, old, wipe and change.caught_up, as_json)
 
 
+def _of_memory(cluster: Cluster) -> ModuleType:
+    """What changes its memory nodes."""
+    return shared_memory if cluster.has_several() else memory_changes
+
+
 def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, as_json: bool, memory: str | None = None) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
-    compute_servers.refuse_several(cluster, NODES_CHANGE, "one more server: ./strata compute add")
     if memory is not None:
         with cluster.locked(), _left_running(cluster):
-            _tell(memory_changes.add(cluster, new, memory_node.memory_of(memory), _unless(as_json)), as_json)
+            _tell(_of_memory(cluster).add(cluster, new, memory_node.memory_of(memory), _unless(as_json)), as_json)
         return
+    compute_servers.refuse_several(cluster, NODES_CHANGE, "one more server: ./strata compute add")
     with cluster.locked():
         change = node_changes.add(cluster, new, write_quorum, _unless(as_json))
         cluster.disown()
@@ -146,11 +153,11 @@ def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, a
 
 def node_remove(data: Path, name: str, wipe: bool, as_json: bool) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
-    compute_servers.refuse_several(cluster, NODES_CHANGE, f"a server: ./strata compute remove {name}")
     if name in cluster.memory:
         with cluster.locked():
-            _tell(memory_changes.remove(cluster, name, _unless(as_json)), as_json)
+            _tell(_of_memory(cluster).remove(cluster, name, _unless(as_json)), as_json)
         return
+    compute_servers.refuse_several(cluster, NODES_CHANGE, f"a server: ./strata compute remove {name}")
     with cluster.locked():
         removal = node_changes.remove(cluster, name, _unless(as_json))
         cluster.disown()

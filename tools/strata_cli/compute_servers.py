@@ -18,7 +18,7 @@ from rich.table import Table
 from . import paths
 from .cluster import SERVERS_MAX, Cluster
 from .server import Server
-from .several_health import FENCED, NO_LEASE, is_fenced
+from .several_health import FENCED, NO_LEASE, is_fenced, one_serves
 from .shell import StrataError
 from .status import DEGRADED, NOTHING_RUNS, RUNNING, Process, compute_process, server_facts
 
@@ -149,7 +149,7 @@ def _text_behind(log: Path, size: int) -> str:
 
 def end_all(cluster: Cluster, say: Callable[[str], None]) -> None:
     """Before the memory node ends: it keeps nothing, and its successor need not redo what storage has."""
-    if any(node.pid() is None or node.illness() for node in cluster.memory.values()):
+    if not one_serves(cluster.memory.values()):
         return  # Nobody ends in order then; the logs tell all of it.
     end_in_order(cluster, list(cluster.computes), say)
 

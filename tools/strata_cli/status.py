@@ -19,6 +19,7 @@ from .etcd_server import Etcd
 from .memory_node import MemoryNode
 from .profile_list import OF_SEVERAL_WRITERS
 from .server import Server
+from .several_health import MEMORY_SERVES, MEMORY_WAITS, phase
 from .shell import StrataError, console
 from .standby_process import STARTING, TAKING_OVER, WAITING, StandBy
 from .storage_node import StorageNode
@@ -70,6 +71,7 @@ class Process:
     votes: bool | None = None  # Of a storage node: its log counts for the quorum. Not of one that is new and catches up.
     generation: int | None = None  # Of the placement that it goes by.
     pools: Pools | None = None  # Of a memory node.
+    authority: str | None = None  # Of one that servers share: "serves", "stands by" (it waits), "prepares" and the like.
     local_tables: list[str] | None = None  # Of a compute node: tables that another one will not have.
 
 
@@ -112,6 +114,8 @@ def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
     in_use = cluster.settings().memory_in_use
     for process in processes:
         process.needed = process.name not in cluster.outsiders and (process.pools is None or process.name in in_use)
+    if cluster.has_several():
+        say_who_waits([process for process in processes if process.pools is not None])
     for name, server in cluster.computes.items():
         if name in cluster.standbys and server.pid() is None:
             processes.append(standby_process(cluster.standbys[name]))
@@ -161,8 +165,31 @@ def memory_process(node: MemoryNode) -> Process:
     process = Process("memory", node.name, node.pid(), node.address(), illness is None, illness or "")
     process.pools = Pools(node.settings.memory)
     if process.pid is not None:
-        read_memory_status(process.pools, node.status())
+        said = node.status()
+        read_memory_status(process.pools, said)
+        read_authority(process, said)
     return process
+
+
+def read_authority(process: Process, said: dict[str, Any]) -> None:
+    """Of a memory node that servers share."""
+    process.authority = phase(said) or None
+    if process.authority is not None and process.authority != MEMORY_WAITS:
+        process.epoch = _number(said["fusion"], "epoch")
+
+
+def say_who_waits(memory: Sequence[Process]) -> None:
+    """Which memory node servers are served by, and which would follow it."""
+    waiting = [process.name for process in memory if process.healthy and process.authority == MEMORY_WAITS]
+    for process in memory:
+        if not process.healthy:
+            continue
+        if process.authority == MEMORY_WAITS:
+            process.reason = "it waits, and takes over when the one that serves is gone"
+        elif process.authority == MEMORY_SERVES and waiting:
+            process.reason = f"it serves; {', '.join(waiting)} would follow"
+        elif process.authority == MEMORY_SERVES:
+            process.reason = "it serves; no other one waits: while it is away, statements wait"
 
 
 def read_memory_status(pools: Pools, said: dict[str, Any]) -> None:

@@ -6,15 +6,15 @@ from typing import NoReturn
 
 import pytest
 from strata_cli import cluster as cluster_module
-from strata_cli import cluster_cmd, compute_servers, demo_fusion, server_cmd, several_health
+from strata_cli import cluster_cmd, compute_servers, demo_fusion, server_cmd, several_health, shared_memory
 from strata_cli.cluster import Cluster, Wishes
 from strata_cli.compute_servers import Line
-from strata_cli.memory_node import shared_slots_of
+from strata_cli.memory_node import MemoryNode, shared_slots_of
 from strata_cli.process import BackgroundProcess
 from strata_cli.profile_list import MONOLITHIC, OF_CLUSTERS, OF_ONE_WRITER, OF_SEVERAL_WRITERS
 from strata_cli.server import Server, Settings
 from strata_cli.shell import StrataError
-from strata_cli.status import DEGRADED, NOTHING_RUNS, RUNNING, Process
+from strata_cli.status import DEGRADED, NOTHING_RUNS, RUNNING, Pools, Process, complaints, read_authority, say_who_waits
 
 PROFILE = "fusion"
 
@@ -72,9 +72,66 @@ def test_the_memory_node_has_room_for_pages_and_for_the_servers_tables(tmp_path:
     pooled = Cluster(tmp_path / "pooled")
     pooled.create("lego", Wishes(memory="8M"))
     assert "--fusion-slots" not in pooled.memory["memory-1"].flags()
-    for wishes in (Wishes(memory_nodes=2, memory="64M"), Wishes(memory_backup=True, memory="64M")):
-        with pytest.raises(StrataError, match="has one memory node"):
-            Cluster(tmp_path / "two").create(PROFILE, wishes)
+
+
+def test_one_memory_node_serves_and_others_wait(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "two")
+    cluster.create(PROFILE, Wishes(memory_nodes=2, memory="64M"))
+    assert list(cluster.memory) == ["memory-1", "memory-2"]
+    assert all(flag in node.flags() for node in cluster.memory.values() for flag in ("--fusion-slots", "2048"))
+    with pytest.raises(StrataError, match="keeps no page twice: a second memory node waits instead"):
+        Cluster(tmp_path / "twice").create(PROFILE, Wishes(memory_backup=True, memory="64M"))
+    with pytest.raises(StrataError, match="1 to 3 memory nodes, of which one serves"):
+        Cluster(tmp_path / "four").create(PROFILE, Wishes(memory_nodes=4, memory="64M"))
+    with pytest.raises(StrataError, match=r"has its memory nodes already .*node add --memory"):
+        cluster.create(PROFILE, Wishes(memory_nodes=1))
+    with pytest.raises(StrataError, match="64M at least, not 32M"):
+        cluster.prepare_memory_node(None, "32M")
+    assert cluster.prepare_memory_node(None, "64M") == "memory-3"
+    assert cluster.settings().memory_in_use == ["memory-1", "memory-2", "memory-3"]
+    cluster.forget_memory_node("memory-2")
+    assert list(Cluster(cluster.data).memory) == cluster.settings().memory_in_use == ["memory-1", "memory-3"]
+
+
+def test_memory_nodes_are_taken_out_only_while_another_one_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path / "two")
+    cluster.create(PROFILE, Wishes(memory_nodes=2, memory="64M"))
+    said: list[str] = []
+    with pytest.raises(StrataError, match="etcd does not run"):
+        shared_memory.remove(cluster, "memory-1", said.append)
+    monkeypatch.setattr(type(cluster.etcd), "pid", lambda _: 1)
+    phases = {"memory-1": "serves", "memory-2": "prepares"}
+    monkeypatch.setattr(shared_memory, "phase_of", lambda node: phases[node.name])
+    monkeypatch.setattr(MemoryNode, "illness", lambda _: None)
+    with pytest.raises(StrataError, match=r"no other memory node serves or waits \(memory-2\), so memory-1 stays"):
+        shared_memory.remove(cluster, "memory-1", said.append)
+    phases["memory-2"] = "stands by"
+    monkeypatch.setattr(shared_memory, "FOLLOW_TIMEOUT_S", 0.0)
+    with pytest.raises(StrataError, match="memory-1 has stopped, and no other memory node serves"):
+        shared_memory.remove(cluster, "memory-1", said.append)
+    phases["memory-2"] = "serves"
+    assert shared_memory.remove(cluster, "memory-1", said.append).in_use == ["memory-2"]
+    with pytest.raises(StrataError, match="memory-2 is the only memory node, and servers need one"):
+        shared_memory.remove(cluster, "memory-2", said.append)
+
+
+def test_the_status_says_who_serves_and_who_waits() -> None:
+    def node(name: str, phase: str, epoch: int = 7) -> Process:
+        process = Process("memory", name, 5, "127.0.0.1:5", True, pools=Pools("64M"))
+        read_authority(process, {"fusion": {"phase": phase, "epoch": epoch}})
+        return process
+
+    one, two = node("memory-1", "serves"), node("memory-2", "stands by")
+    say_who_waits([one, two])
+    assert (one.authority, one.epoch, one.reason) == ("serves", 7, "it serves; memory-2 would follow")
+    assert (two.authority, two.epoch) == ("stands by", None) and two.reason.startswith("it waits")
+    assert complaints([one, two])[0] == "memory-1: it serves; memory-2 would follow"
+    two.healthy, two.reason = False, "not running"
+    say_who_waits([one, two])
+    assert "no other one waits" in one.reason and two.reason == "not running"
+    pooled = Process("memory", "memory-1", 5, "127.0.0.1:5", True)
+    read_authority(pooled, {"pools": []})
+    assert pooled.authority is None and pooled.epoch is None
 
 
 def test_a_server_is_told_of_no_pool(tmp_path: Path) -> None:
@@ -203,7 +260,7 @@ def test_a_memory_node_that_cannot_serve_is_not_waited_for(tmp_path: Path, monke
     why = "the logs held changes that storage lacks: 1, and are not redone yet"
     monkeypatch.setattr(cluster_module, "MEMORY_WELL_TIMEOUT_S", 0.1)
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: why)
-    with pytest.raises(StrataError, match="memory-1 does not serve: the logs held changes"):
+    with pytest.raises(StrataError, match="memory-1 neither serves nor waits: the logs held changes"):
         cluster._start_several(None, [])
 
 
@@ -218,10 +275,10 @@ def test_what_makes_no_sense_with_several_is_refused(tmp_path: Path) -> None:
     changes: tuple[Callable[[], object], ...] = (
         lambda: cluster_cmd.node_add(data, None, 0, 0, True),
         lambda: cluster_cmd.node_replace(data, "s1", None, False, 0, True),
-        lambda: cluster_cmd.node_remove(data, "memory-1", False, True),
+        lambda: cluster_cmd.node_remove(data, "s1", False, True),
     )
     for change in changes:
-        with pytest.raises(StrataError, match="storage and memory nodes are not replaced, added or taken out yet"):
+        with pytest.raises(StrataError, match="storage nodes are not replaced, added or taken out yet"):
             change()
 
 

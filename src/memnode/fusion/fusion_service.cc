@@ -136,9 +136,11 @@ void FusionService::stop() {
   for (const To& to : after_write_) to->fail(has_ended());
   after_write_.clear();
   parts_.withdraw(times_name_);
+  times_.reset();
   if (pool_ == nullptr) return;
   parts_.withdraw(pool_name_);
   if (parts_.tenants != nullptr) parts_.tenants->release(parts_.tenant, pool_->bytes());
+  pool_.reset();  // who still asks how this was needs none of it
 }
 
 // --- tasks ---

@@ -1,5 +1,6 @@
 #include "memnode/host/fusion_host.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/assert.h"
@@ -37,6 +38,8 @@ const char* name_of(FusionPhase phase) noexcept {
 FusionHost::FusionHost(FusionHostOptions options, FusionHostParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
+      wait_({.name = options_.name, .look_us = std::min(options_.again_us, kLookUs)},
+            parts_.registry, parts_.keys, parts_.secret),
       blocking_(kBlockingThreads, kBlockingWaitingMax) {
   status_.why = error_peer_down("it has not been started yet");
 }
@@ -54,6 +57,7 @@ void FusionHost::stop() {
     stopped_ = true;
   }
   changed_.notify_all();
+  wait_.stop();
   interrupt_.interrupt();
   if (thread_.joinable()) thread_.join();
   blocking_.stop();
@@ -80,21 +84,27 @@ bool FusionHost::pause(uint64_t us) {
 void FusionHost::run() {
   name_this_thread("fusion-host");
   cluster::GrowingPause growing;
+  const auto idle = [this](const Status& why) {
+    note(is_in_use(why) ? FusionPhase::kStandsBy : FusionPhase::kWaits, why);
+  };
+  Status ended;
   do {
+    const StatusOr<registry::Version> turn = wait_.wait(idle);
+    if (!turn.ok()) break;
     const uint64_t before = status().terms;
-    const Status ended = run_term();
+    ended = run_term(*turn);
     if (status().terms != before) growing.reset();
-    note(is_in_use(ended) ? FusionPhase::kStandsBy : FusionPhase::kWaits, ended);
-  } while (pause(is_in_use(status().why) ? options_.again_us : growing.next_us()));
+    idle(ended);
+  } while (is_in_use(ended) || pause(growing.next_us()));
   note(FusionPhase::kStopped, error_interrupted("the memory node stops"));
 }
 
 // From a try to become the authority to the end of that.
-Status FusionHost::run_term() {
+Status FusionHost::run_term(registry::Version in_place_of) {
   auto begun = FusionTerm::begin(
       options_, parts_,
       [this](daemon::WorkerPool::Task task) { return blocking_.run(std::move(task)); },
-      [this] { wake(); });
+      [this] { wake(); }, in_place_of);
   if (!begun.ok()) return begun.status();
   const std::unique_ptr<FusionTerm> term = *std::move(begun);
   {
@@ -172,17 +182,22 @@ void FusionHost::note(FusionPhase phase, const Status& why) {
   std::string say;
   {
     const MutexLock lock(mutex_);
-    if (!why.ok() && (status_.phase != phase || status_.why != why)) say = cause_and_remedy(why);
+    if (!why.ok() && (status_.phase != phase || status_.why != why))
+      say = phase == FusionPhase::kStandsBy ? cause_of(why) : cause_and_remedy(why);
     status_.phase = phase;
     status_.why = why;
   }
   if (!say.empty())
-    diag(Severity::kWarning, "fusion: this memory node %s: %s", name_of(phase), say.c_str());
+    diag(phase == FusionPhase::kStandsBy ? Severity::kInfo : Severity::kWarning,
+         "fusion: this memory node %s: %s", name_of(phase), say.c_str());
 }
 
 FusionHostStatus FusionHost::status() const {
+  const bool has_line = wait_.has_line();
   const MutexLock lock(mutex_);
-  return status_;
+  FusionHostStatus now = status_;
+  now.has_line = has_line;
+  return now;
 }
 
 Status FusionHost::health() const {

@@ -3,12 +3,14 @@
 // (FusionTerm). Thread-safe.
 //
 //   FHO1  One memory node of a cluster serves at a time. One that finds another there stands by,
-//         and says so, until that one has left or its lease in the registry has ended.
+//         and says so, until that one has left, is gone, or its lease in the registry has ended
+//         (authority_wait.h). Meanwhile it has none of the memory that servers share.
 //   FHO2  Who calls while this does not serve hears that (peer_down), and tries again.
 //   FHO3  Whatever fails (registry, storage nodes, memory) is tried again with another epoch; the
 //         process lives on, and status() says what is the matter.
 //   FHO4  stop() lets another memory node have the stream at once. What the pool has is gone with
-//         it: servers go on at the next one as if this one had died (FHO5).
+//         it: servers go on at the next one as if this one had died (FHO5). So they do if this one
+//         was only silent for too long: it finds out, ends its term, and stands by.
 //   FHO5  Servers of a term before, whichever node had it, go on at this one: it prepares while
 //         they say what they have and their logs are redone (FTM6), and grants nothing meanwhile.
 #pragma once
@@ -21,6 +23,7 @@
 #include "base/stop_flag.h"
 #include "base/wait_interrupt.h"
 #include "daemon/worker_pool.h"
+#include "memnode/host/authority_wait.h"
 #include "memnode/host/fusion_term.h"
 
 namespace strata::memnode {
@@ -36,9 +39,10 @@ enum class FusionPhase : uint8_t {
 
 struct FusionHostStatus {
   FusionPhase phase = FusionPhase::kWaits;
-  Status why;          // it does not serve, or what is the matter though it does
-  uint64_t terms = 0;  // begun so far
-  Epoch epoch;         // of the last one
+  Status why;             // it does not serve, or what is the matter though it does
+  uint64_t terms = 0;     // begun so far
+  Epoch epoch;            // of the last one
+  bool has_line = false;  // it stands by, and hears at once if who serves is gone (AUW2)
   // Of the term that serves, or served last; null: none yet. For its status and counters.
   std::shared_ptr<const FusionService> service;
 };
@@ -52,6 +56,8 @@ class FusionHost {
 
   // Once, before the server listens.
   void register_on(transport::RpcServer* server) { door_.register_on(server); }
+  // Before this node is a member: whether it could follow the one that serves (AuthorityWait).
+  Status check(uint64_t deadline_us) { return wait_.check(deadline_us); }
   // Once, when servers could reach this node. Does not block.
   void start();
   // FHO4. Blocks for what is under way. While offload still runs what it was given.
@@ -66,7 +72,7 @@ class FusionHost {
 
  private:
   void run();
-  Status run_term();
+  Status run_term(registry::Version in_place_of);
   Status wait_ready(FusionTerm* term);
   Status wait_recovered(FusionTerm* term);
   void serve_until_it_ends(FusionTerm* term, Status* ended);
@@ -76,6 +82,7 @@ class FusionHost {
 
   const FusionHostOptions options_;
   const FusionHostParts parts_;
+  AuthorityWait wait_;
   FusionDoor door_;
   daemon::WorkerPool blocking_;
   Mutex term_mutex_{LatchRank::kServer};  // over what a test does with it

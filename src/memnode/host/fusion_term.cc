@@ -43,10 +43,11 @@ FusionTerm::FusionTerm(const FusionHostOptions& options, const FusionHostParts& 
 StatusOr<std::unique_ptr<FusionTerm>> FusionTerm::begin(const FusionHostOptions& options,
                                                         const FusionHostParts& parts,
                                                         daemon::Offload blocking,
-                                                        std::function<void()> wake) {
+                                                        std::function<void()> wake,
+                                                        registry::Version in_place_of) {
   std::unique_ptr<FusionTerm> term(
       new FusionTerm(options, parts, std::move(blocking), std::move(wake)));
-  STRATA_RETURN_IF_ERROR(term->take());
+  STRATA_RETURN_IF_ERROR(term->take(in_place_of));
   return term;
 }
 
@@ -69,10 +70,10 @@ FusionTerm::~FusionTerm() {
   held->revoke(deadline()).IgnoreError();
 }
 
-Status FusionTerm::take() {
+Status FusionTerm::take(registry::Version in_place_of) {
   STRATA_ASSIGN_OR_RETURN(const cluster::Placement before, find_cluster());
   STRATA_ASSIGN_OR_RETURN(const cluster::StorageGroup* const group, before.only_group());
-  STRATA_RETURN_IF_ERROR(hold_stream(group->taken_out_by));
+  STRATA_RETURN_IF_ERROR(hold_stream(group->taken_out_by, in_place_of));
   STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, find_cluster());  // FTM1
   STRATA_RETURN_IF_ERROR(note_placement(placement));
   STRATA_RETURN_IF_ERROR(open_stream());
@@ -170,11 +171,12 @@ StatusOr<std::shared_ptr<registry::Lease>> FusionTerm::new_lease() {
 }
 
 // Whoever has this node's name and has the stream is its own older self: no two have one folder.
-Status FusionTerm::hold_stream(Epoch above) {
+Status FusionTerm::hold_stream(Epoch above, registry::Version gone) {
   cluster::StreamEpochs epochs(parts_.registry, parts_.keys);
   STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(kAuthorityStream, deadline()));
   const bool own = before.has_value() && before->holder == options_.name;
-  if (before.has_value() && before->held && !own)  // without a lease for nothing
+  const bool named = before.has_value() && before->held && before->writer == gone;
+  if (before.has_value() && before->held && !own && !named)  // without a lease for nothing
     return error_in_use("memory node " + before->holder +
                         " serves the servers of this cluster, with epoch " +
                         std::to_string(before->epoch.value));
@@ -183,7 +185,7 @@ Status FusionTerm::hold_stream(Epoch above) {
     const MutexLock lock(mutex_);
     lease_ = granted;
   }
-  const registry::Version in_place_of = own ? before->writer : registry::Version{};
+  const registry::Version in_place_of = own || named ? before->writer : registry::Version{};
   STRATA_ASSIGN_OR_RETURN(
       grant_,
       epochs.acquire({kAuthorityStream, options_.name, above, in_place_of}, *granted, deadline()));

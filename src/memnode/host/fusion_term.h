@@ -83,10 +83,12 @@ class FusionTerm {
   // Becomes the authority. Blocks. Errors: in_use (another memory node is; its lease lives),
   // peer_down, timed_out (registry, storage nodes), kDataLoss, unsupported. `blocking` runs what
   // blocks; `wake` is called when look() has something to see, in any thread, and does not block.
+  // `in_place_of`: a holder that is gone though its lease lives (AUW3, SE3); 0: none is.
   static StatusOr<std::unique_ptr<FusionTerm>> begin(const FusionHostOptions& options,
                                                      const FusionHostParts& parts,
                                                      daemon::Offload blocking,
-                                                     std::function<void()> wake);
+                                                     std::function<void()> wake,
+                                                     registry::Version in_place_of = {});
   // Ends what is under way, and lets others have the stream. Blocks.
   ~FusionTerm();
   FusionTerm(const FusionTerm&) = delete;
@@ -116,10 +118,10 @@ class FusionTerm {
  private:
   FusionTerm(const FusionHostOptions& options, const FusionHostParts& parts,
              daemon::Offload blocking, std::function<void()> wake);
-  Status take();
+  Status take(registry::Version in_place_of);
   StatusOr<cluster::Placement> find_cluster();
   StatusOr<std::shared_ptr<registry::Lease>> new_lease();
-  Status hold_stream(Epoch above);
+  Status hold_stream(Epoch above, registry::Version gone);
   Status open_stream();
   Status open_pages();
   StatusOr<bool> may_recover();

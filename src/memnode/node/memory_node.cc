@@ -64,6 +64,8 @@ Status MemoryNode::start() {
   STRATA_RETURN_IF_ERROR(open_folders());
   STRATA_RETURN_IF_ERROR(make_services());
   STRATA_RETURN_IF_ERROR(listen());
+  if (fusion_ != nullptr)
+    STRATA_RETURN_IF_ERROR(fusion_->check(registry_->now_us() + options_.call_timeout_us));
   STRATA_RETURN_IF_ERROR(join(&calls));
   if (fusion_ != nullptr) fusion_->start();  // MY6
   if (options_.unused_us != 0) giver_back_ = std::thread([this] { give_back_unused(); });

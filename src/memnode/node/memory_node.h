@@ -9,6 +9,8 @@
 //        this one never was, attaches nobody either.
 //   MY4  After stop(), and after a kill, the pools' files are what they were: the next process
 //        finds the pages, checks all of them, and has nobody attached (PUS7).
+//   MY7  Where several servers share pages, a node that could not follow the one that serves them
+//        does not start: it has another secret, or not the memory for pages and transactions.
 //   MY6  Where several servers share pages, they are served only while it is a member, or was, so
 //        that its address is found; their calls end before it stops listening.
 //   MY5  A pool's file says which node of which cluster it is of; no other one serves it (PV5).

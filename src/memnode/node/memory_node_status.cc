@@ -101,6 +101,11 @@ void MemoryNode::add_fusion_values(NodeStatus* status) const {
   const FusionHostStatus& host = *status->fusion;
   status->gauge("fusion_serves", "1 while servers that share tables are served here.",
                 host.phase == FusionPhase::kServes ? 1 : 0);
+  status->gauge("fusion_stands_by", "1 while another memory node serves them, and this one waits.",
+                host.phase == FusionPhase::kStandsBy ? 1 : 0);
+  status->gauge("fusion_line",
+                "1 while this node waits, and would hear at once if the one that serves is gone.",
+                host.has_line ? 1 : 0);
   status->gauge("fusion_epoch", "The last epoch that this node was the authority under.",
                 host.epoch.value);
   status->count("fusion_terms_total", "Times that this node became the authority.", host.terms);

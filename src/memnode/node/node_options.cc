@@ -2,6 +2,7 @@
 
 #include "cluster/keys.h"
 #include "page/page.h"
+#include "proto/fusion.h"
 #include "registry/registry.h"
 #include "transport/regions/fabric_server.h"
 
@@ -22,12 +23,18 @@ std::string transport_address(std::string_view address) {
 
 namespace {
 
+// Of so many servers, at least, transactions have to have room, too.
+constexpr uint64_t kServersMin = 3;
+
+// MY7. It is the same for one that serves at once and for one that waits to.
 Status check_fusion(const NodeOptions& options) {
-  const uint64_t bytes = uint64_t{options.fusion.service.pages.slots} * kPageBytes;
-  if (bytes == 0) return ok_status();
+  const FusionServiceOptions& service = options.fusion.service;
+  if (service.pages.slots == 0) return ok_status();
+  const uint64_t bytes = uint64_t{service.pages.slots} * kPageBytes +
+                         kServersMin * service.table_slots * sizeof(proto::TitSlot);
   if (bytes > options.memory_bytes)
-    return error_invalid_argument("the pages that servers share need " + std::to_string(bytes) +
-                                  " bytes, and the node has " +
+    return error_invalid_argument("the pages that servers share, and their transactions, need " +
+                                  std::to_string(bytes) + " bytes, and the node has " +
                                   std::to_string(options.memory_bytes) +
                                   " bytes of memory; to do: raise the one, or lower the other");
   if (options.tenants.empty()) return ok_status();  // or their tokens have not been read yet

@@ -171,6 +171,13 @@ KeptConnection::KeptConnection(std::unique_ptr<BlockingSocket> socket)
 KeptConnection::~KeptConnection() = default;
 std::string KeptConnection::own_end() const { return own_end_of(socket_->fd()); }
 bool KeptConnection::stands() const noexcept { return !socket_->is_over(); }
+void KeptConnection::wait_over() const noexcept { socket_->wait_over(); }
+void KeptConnection::cut() noexcept { (void)::shutdown(socket_->fd(), SHUT_RDWR); }
+
+bool BlockingChannel::is_refused(uint64_t deadline_us) {
+  const StatusOr<SocketAddress> address = parse_address(address_.now());
+  return address.ok() && connections_are_refused(*address, deadline_us * 1000);
+}
 
 StatusOr<std::unique_ptr<BlockingSocket>> BlockingChannel::connect(uint64_t deadline_ns) {
   const std::string where = address_.now();

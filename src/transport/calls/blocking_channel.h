@@ -10,6 +10,8 @@
 //        or had not been sent whole.
 //   BC5  A connection that is kept carries the calls made on it, one at a time, and is closed when
 //        its KeptConnection is destroyed, by nothing else: no end of a call, no interrupt.
+//   BC6  Who waits for the end of a kept connection hears of it at once, and of nothing else but
+//        cut().
 // Replies are read by the calling thread: no other thread has to wake up on this side.
 #pragma once
 
@@ -28,7 +30,7 @@ namespace strata::transport {
 
 class BlockingSocket;
 
-// BC5. Used by one thread at a time.
+// BC5. Used by one thread at a time, but for stands(), cut() and one thread in wait_over().
 class KeptConnection {
  public:
   explicit KeptConnection(std::unique_ptr<BlockingSocket> socket);
@@ -39,6 +41,10 @@ class KeptConnection {
   [[nodiscard]] std::string own_end() const;
   // False: the peer has ended it, or it broke.
   [[nodiscard]] bool stands() const noexcept;
+  // BC6. Blocks until it stands no more.
+  void wait_over() const noexcept;
+  // Ends it from here, for good. Does not block.
+  void cut() noexcept;
 
  private:
   friend class BlockingChannel;
@@ -80,6 +86,9 @@ class BlockingChannel {
   Status call_on(KeptConnection* connection, const CallOptions& options, Bytes request,
                  BlockingReply* reply);
 
+  // Whether connections to its address are refused: nobody listens there. Blocks until that
+  // deadline at most. False also if that is not known.
+  [[nodiscard]] bool is_refused(uint64_t deadline_us);
   // The peer may be at another address by now, and not answer any more at the one before: sockets
   // that no call uses are closed. Does not block.
   void forget_connections() { drop_cached(); }

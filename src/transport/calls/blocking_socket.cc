@@ -132,6 +132,13 @@ bool BlockingSocket::is_over() const noexcept {
   return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
+void BlockingSocket::wait_over() const noexcept {
+  for (;;) {
+    pollfd one{fd_.get(), POLLRDHUP, 0};
+    if (::poll(&one, 1, -1) > 0 && one.revents != 0) return;
+  }
+}
+
 bool BlockingSocket::is_idle() const noexcept {
   char byte;
   return ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;

@@ -229,6 +229,34 @@ TEST_P(Sockets, AKeptConnectionThatItsServerEndsTellsNothing) {
   while ((*line)->stands()) std::this_thread::yield();
 }
 
+TEST_P(Sockets, TheEndOfAKeptConnectionIsWaitedFor) {  // BC6
+  auto server = std::make_unique<Server>(listen_address());
+  const std::string address = server->address();
+  const auto channel = blocking(address);
+  EXPECT_FALSE(channel->is_refused(in_seconds(60)));
+  auto line = channel->keep_connection(in_seconds(60));
+  auto other = channel->keep_connection(in_seconds(60));
+  ASSERT_TRUE(line.ok() && other.ok());
+  std::atomic<int> over{0};
+  std::thread waiter([&] {
+    (*line)->wait_over();
+    ++over;
+  });
+  std::thread other_waiter([&] {
+    (*other)->wait_over();
+    ++over;
+  });
+  EXPECT_EQ(over, 0);
+  (*other)->cut();
+  other_waiter.join();
+  EXPECT_EQ(over, 1);
+  EXPECT_TRUE((*line)->stands());
+  server.reset();
+  waiter.join();
+  EXPECT_FALSE((*line)->stands());
+  EXPECT_TRUE(channel->is_refused(in_seconds(60)));
+}
+
 TEST(SocketEnds, WhoPassesBytesOnIsSeenByTheNamesOfTheEnds) {
   set_diag_sink([](Severity, std::string_view) {});
   Server server("tcp:127.0.0.1:0");

@@ -3,12 +3,15 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+
+#include "transport/clock.h"
 
 namespace strata::transport {
 namespace {
@@ -133,6 +136,22 @@ Status take_socket_error(int fd) {
   socklen_t bytes = sizeof error;
   if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
   return error == 0 ? ok_status() : socket_error("connect", error);
+}
+
+bool connections_are_refused(const SocketAddress& address, uint64_t deadline_ns) {
+  const StatusOr<FileDescriptor> fd = open_socket(address);
+  if (!fd.ok()) return false;
+  int error = ::connect(fd->get(), address.get(), address.bytes) == 0 ? 0 : errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    const uint64_t now_ns = monotonic_ns();
+    const uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+    pollfd one{fd->get(), POLLOUT, 0};
+    if (::poll(&one, 1, static_cast<int>(left_ns / 1'000'000)) <= 0) return false;
+    socklen_t bytes = sizeof error;
+    if (::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return false;
+  }
+  // The file of a unix socket goes with an orderly end of who listened.
+  return error == ECONNREFUSED || (address.is_unix() && error == ENOENT);
 }
 
 Status check_peer_user(int fd, const SocketAddress& address) {

@@ -33,6 +33,9 @@ void set_stream_options(int fd, const SocketAddress& address) noexcept;
 // Connects or begins to. True: done; false: writable means done, or take_socket_error() tells.
 StatusOr<bool> start_connect(int fd, const SocketAddress& address);
 Status take_socket_error(int fd);
+// Whether nobody listens there. False also if that was not known by the deadline (of
+// monotonic_ns()). Blocks.
+[[nodiscard]] bool connections_are_refused(const SocketAddress& address, uint64_t deadline_ns);
 // SN2: the process at the other end of a unix socket belongs to us or to root.
 Status check_peer_user(int fd, const SocketAddress& address);
 

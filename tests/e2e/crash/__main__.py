@@ -313,7 +313,13 @@ def _on_several(arguments: argparse.Namespace) -> int:
     for seed in itertools.count(arguments.seed) if runs is None else range(arguments.seed, arguments.seed + runs):
         points = fault_points(arguments.preset)
         plan = make_fusion_plan(
-            seed, points, only=arguments.fault, faults_max=left, binlog=arguments.binlog, profile=arguments.profile
+            seed,
+            points,
+            only=arguments.fault,
+            faults_max=left,
+            binlog=arguments.binlog,
+            profile=arguments.profile,
+            memory=arguments.memory,
         )
         if arguments.plan:
             print(f"seed {plan.seed}: {plan.text()}")
@@ -342,6 +348,7 @@ def _one_fusion(arguments: argparse.Namespace, plan: FusionPlan, struck: set[str
         print(f"seed {plan.seed}: FAILED after {run.result.faults.total()} faults: {plan.text()}\n{error}", flush=True)
         print("".join(f"  {note}\n" for note in run.result.notes), end="")
         command = f"./strata test --crash --profile {plan.profile} --runs 1 --seed {plan.seed}"
+        command += f" --memory {arguments.memory}" if arguments.memory != "draw" else ""
         command += f" --fault {arguments.fault}" if arguments.fault else ""
         command += f" --binlog {arguments.binlog}" if arguments.binlog != "draw" else ""
         print(f"  data and logs kept in {paths.relative(folder)}; again: {command}", flush=True)

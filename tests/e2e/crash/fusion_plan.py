@@ -51,6 +51,10 @@ class FusionStrike:
         return " ".join(part for part in (self.kind, self.fault) if part)
 
 
+# As campaigns of other clusters say it; a backup is none, since nothing is kept twice.
+SECOND_MEMORY = {"one": False, "two": True, "backup": True}
+
+
 @dataclass(frozen=True)
 class FusionRound:
     strikes: tuple[FusionStrike, ...]
@@ -71,6 +75,7 @@ class FusionPlan:
     rounds: tuple[FusionRound, ...]
     binlog: bool = False
     profile: str = PROFILE
+    second_memory: bool = False  # Two memory nodes, of which one waits.
 
     @property
     def faults(self) -> int:
@@ -78,7 +83,8 @@ class FusionPlan:
 
     def text(self) -> str:
         rounds = "\n".join(f"  round {number}: {round_.text()}" for number, round_ in enumerate(self.rounds, 1))
-        extra = f"{', small' if self.small else ''}{', binlog' if self.binlog else ''}"
+        words = {"small": self.small, "binlog": self.binlog, "two memory nodes": self.second_memory}
+        extra = "".join(f", {word}" for word, said in words.items() if said)
         return f"{self.profile}, {self.slots} slots, {self.pool} each{extra}, {self.faults} faults\n{rounds}"
 
 
@@ -90,6 +96,7 @@ def make_fusion_plan(
     faults_max: int | None = None,
     binlog: str = "draw",
     profile: str = PROFILE,
+    memory: str = "draw",
 ) -> FusionPlan:
     """`only`: a kind of fault, or a fault point. `faults_max` cuts the plan off; what is left is as it would be without."""
     rng = random.Random(f"fusion plan {seed}")
@@ -104,7 +111,8 @@ def make_fusion_plan(
             strikes = round_.strikes[:left]
             rounds.append(FusionRound(strikes, round_.work_s, round_.end, round_.stop))
             left -= len(strikes)
-    return FusionPlan(seed, slots, pool, small, tuple(rounds), drawn_binlog(profile, seed, binlog), profile)
+    second = SECOND_MEMORY[memory] if memory != "draw" else random.Random(f"second memory node {seed}").random() < 0.5
+    return FusionPlan(seed, slots, pool, small, tuple(rounds), drawn_binlog(profile, seed, binlog), profile, second)
 
 
 def _round(chooser: "_Chooser", rng: random.Random) -> FusionRound:

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pymysql
-from fusion_cluster import Several
+from fusion_cluster import Several, SharingMemoryNode
 from pausing import pause
 from strata_cli.process import BackgroundProcess, kill_all, replace_file
 from strata_cli.server import BINLOG_OPTIONS, Server
-from strata_cli.several_health import is_fenced, tells_of_its_lease, trouble_of
+from strata_cli.several_health import MEMORY_SERVES, is_fenced, phase_of, tells_of_its_lease, trouble_of
 from strata_cli.shell import StrataError
 from strata_cli.storage_node import StorageNode
 from strata_cli.waiting import wait_until
@@ -106,6 +106,7 @@ class FusionRun:
             node_options=nodes,
             faults=True,
             profile=self._plan.profile,
+            spare=self._plan.second_memory,
         )
         for _ in range(SERVERS):
             self._cluster.add()
@@ -173,7 +174,7 @@ class FusionRun:
 
     def _parts(self) -> list[BackgroundProcess]:
         cluster = self._cluster
-        return [cluster.etcd, *cluster.storage, cluster.memory, *self._servers]
+        return [cluster.etcd, *cluster.storage, *cluster.memory_nodes(), *self._servers]
 
     def _wrong(self) -> list[str]:
         problems = [worker.failure for worker in self._workers if worker.failure]
@@ -346,11 +347,16 @@ class FusionRun:
         self._wait_well(nodes)
         self._may_be_down.difference_update(nodes)
 
-    def _start_memory(self) -> None:
-        self._cluster.memory.launch()
-        self._cluster.memory.wait_ready()
-        self._wait_well([self._cluster.memory])
-        self._may_be_down.discard(self._cluster.memory)
+    def _serving_memory(self) -> SharingMemoryNode:
+        """The one that is worth striking."""
+        nodes = self._cluster.memory_nodes()
+        return next((node for node in nodes if phase_of(node) == MEMORY_SERVES), nodes[0])
+
+    def _start_memory(self, node: SharingMemoryNode) -> None:
+        node.launch()
+        node.wait_ready()
+        self._wait_well(self._cluster.memory_nodes())
+        self._may_be_down.discard(node)
 
     def _wait_well(self, nodes: Sequence[object]) -> None:
         for node in nodes:
@@ -461,22 +467,24 @@ class FusionRun:
     # --- the faults: the memory node, storage, etcd ------------------------------------------------------------
 
     def _strike_memory_kill(self, strike: FusionStrike) -> None:
-        self._kill([self._cluster.memory])
+        node = self._serving_memory()
+        self._kill([node])
         self._watch(strike.down_s)
-        self._start_memory()
+        self._start_memory(node)
 
     def _strike_memory_and_server_kill(self, strike: FusionStrike) -> None:
         victims = self._chosen(strike, 1)
-        self._kill([self._cluster.memory, *victims])
+        node = self._serving_memory()
+        self._kill([node, *victims])
         self._watch(strike.down_s)
-        self._start_memory()
+        self._start_memory(node)
         self._start_servers(victims)
 
     def _strike_memory_pause(self, strike: FusionStrike) -> None:
         self._clients.tolerant = True
-        with self._standing_still([self._cluster.memory]):
+        with self._standing_still([self._serving_memory()]):
             self._watch(strike.down_s)
-        self._wait_well([self._cluster.memory])
+        self._wait_well(self._cluster.memory_nodes())
 
     _strike_memory_long_pause = _strike_memory_pause
 
@@ -493,7 +501,7 @@ class FusionRun:
         self._kill(nodes)
         self._watch(seconds)
         self._start_nodes(nodes)
-        self._wait_well([self._cluster.memory])
+        self._wait_well(self._cluster.memory_nodes())
 
     def _strike_storage_pause(self, strike: FusionStrike) -> None:
         self._pause_nodes(self._nodes(strike, 1), strike.down_s)
@@ -505,7 +513,7 @@ class FusionRun:
         self._clients.tolerant = True
         with self._standing_still(nodes):
             self._watch(seconds)
-        self._wait_well([*nodes, self._cluster.memory])
+        self._wait_well([*nodes, *self._cluster.memory_nodes()])
 
     def _strike_etcd_kill(self, strike: FusionStrike) -> None:
         self._kill([self._cluster.etcd])
@@ -529,11 +537,13 @@ class FusionRun:
         self._start_etcd()
         nodes = self._nodes(strike, len(self._cluster.storage))
         self._cluster.launch_storage(nodes)
-        self._cluster.memory.launch()
-        for node in (*nodes, self._cluster.memory):
+        memory = self._cluster.memory_nodes()
+        for one in memory:
+            one.launch()
+        for node in (*nodes, *memory):
             node.wait_ready()
-        self._wait_well([*nodes, self._cluster.memory])
-        self._may_be_down.difference_update([*nodes, self._cluster.memory])
+        self._wait_well([*nodes, *memory])
+        self._may_be_down.difference_update([*nodes, *memory])
         self._start_servers(self._chosen(strike, SERVERS))
 
 

@@ -38,6 +38,8 @@ class BlockingSocket {
   [[nodiscard]] bool is_idle() const noexcept;
   // The peer has ended it, or it broke; what came before is not looked at.
   [[nodiscard]] bool is_over() const noexcept;
+  // Blocks until that is so.
+  void wait_over() const noexcept;
   uint64_t next_request_id() noexcept { return next_request_id_++; }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
