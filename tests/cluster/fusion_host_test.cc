@@ -383,6 +383,11 @@ TEST_F(FusionHosts, WhoIsDeposedBeginsAnewAndItsServersGoOn) {  // FHO3, FHO5, A
   // Another one takes the stream and seals it, whatever the first one's lease says.
   const std::shared_ptr<registry::Lease> lease = *registry_->grant_lease(
       600, [](registry::LeaseId) {}, deadline());
+  const auto storage = [&] {
+    clients::QuorumClientOptions options;
+    options.addresses.assign(around_.addresses.begin(), around_.addresses.end());
+    return options;
+  };
   memnode::LogSealer usurper(memnode::LogSealer::Parts{
       .registry = registry_.get(),
       .keys = around_.keys,
@@ -390,12 +395,8 @@ TEST_F(FusionHosts, WhoIsDeposedBeginsAnewAndItsServersGoOn) {  // FHO3, FHO5, A
       .secret = cluster_secret(),
       .holder = "m9",
       .lease = [&] { return lease; },
-      .storage =
-          [&] {
-            clients::QuorumClientOptions options;
-            options.addresses.assign(around_.addresses.begin(), around_.addresses.end());
-            return options;
-          },
+      .storage = storage,
+      .storage_now = storage,
       .seal_timeout_us = 20'000'000});
   const auto sealed = usurper.seal_now(kAuthorityStream);
   ASSERT_TRUE(sealed.ok()) << sealed.status();

@@ -396,6 +396,14 @@ class Cluster:
         stream = placement.AUTHORITY_STREAM if self.has_several() else placement.STREAM
         return placement.read_in_sync(self.settings().etcd_port, CLUSTER_NAME, stream)
 
+    def streams_begun(self) -> list[int]:
+        """The log streams that somebody has ever had an epoch of."""
+        return placement.read_streams(self.settings().etcd_port, CLUSTER_NAME)
+
+    def replays(self) -> bool:
+        """Storage nodes make the pages from logs."""
+        return not BY_NAME[self.profile].pages_are_written
+
     def follow_placement(self, found: Placement | None) -> None:
         """Takes over what the registry says, after a change that was interrupted before cluster.json knew of it."""
         settings = self.settings()

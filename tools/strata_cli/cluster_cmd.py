@@ -27,7 +27,7 @@ from .server import Server
 from .shell import StrataError, console
 from .status import print_table
 
-NODES_CHANGE = "storage and memory nodes are not replaced, added or taken out yet"
+MEMORY_CHANGE = "memory nodes are not replaced, added or taken out yet"
 
 
 def _say(line: str) -> None:
@@ -117,7 +117,8 @@ def node_replace(
     data: Path, old: str, new: str | None, wipe: bool, timeout_s: float, as_json: bool, memory: str | None = None
 ) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
-    compute_servers.refuse_several(cluster, NODES_CHANGE)
+    if old in cluster.memory or memory is not None:
+        compute_servers.refuse_several(cluster, MEMORY_CHANGE)
     if old in cluster.memory:
         with cluster.locked(), _left_running(cluster):
             _tell(memory_changes.replace(cluster, old, new, memory, _unless(as_json)), as_json)
@@ -133,8 +134,8 @@ def node_replace(
 
 def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, as_json: bool, memory: str | None = None) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
-    compute_servers.refuse_several(cluster, NODES_CHANGE, "one more server: ./strata compute add")
     if memory is not None:
+        compute_servers.refuse_several(cluster, MEMORY_CHANGE)
         with cluster.locked(), _left_running(cluster):
             _tell(memory_changes.add(cluster, new, memory_node.memory_of(memory), _unless(as_json)), as_json)
         return
@@ -146,7 +147,8 @@ def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, a
 
 def node_remove(data: Path, name: str, wipe: bool, as_json: bool) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
-    compute_servers.refuse_several(cluster, NODES_CHANGE, f"a server: ./strata compute remove {name}")
+    if name in cluster.memory or name in cluster.computes:
+        compute_servers.refuse_several(cluster, MEMORY_CHANGE, f"a server: ./strata compute remove {name}")
     if name in cluster.memory:
         with cluster.locked():
             _tell(memory_changes.remove(cluster, name, _unless(as_json)), as_json)

@@ -416,7 +416,13 @@ StatusOr<proto::ListSpacesReply> StoragePageSource::ask_for_spaces(size_t node,
 StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of_enough() {
   const uint64_t deadline_us = monotonic_us() + options_.read_timeout_us;
   for (;;) {
-    const size_t count = node_count();
+    size_t count = 0;
+    uint64_t generation = 0;
+    {
+      const MutexLock lock(mutex_);
+      count = nodes_.size();
+      generation = generation_;
+    }
     size_t answered = 0;
     std::set<SpaceId> spaces;
     Status error = error_peer_down("too few storage nodes answer");
@@ -430,6 +436,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of_enough() {
       spaces.insert(reply->spaces.begin(), reply->spaces.end());
       ++answered;
       const MutexLock lock(mutex_);
+      if (generation != generation_) break;  // they may be too few of those that there are now
       if (answered + write_quorum_ > nodes_.size())
         return std::vector<SpaceId>(spaces.begin(), spaces.end());
     }

@@ -177,6 +177,7 @@ class FakeLogNode {
     reply.from = request.from;
     reply.quorum_durable = state_.quorum_durable;
     reply.start = state_.start;
+    reply.votes = state_.voting;
     const Lsn end = request.recovery ? state_.end : state_.quorum_durable;
     if (request.recovery && request.epoch != state_.promised) {
       reply.status = error_fenced("it was promised away");
