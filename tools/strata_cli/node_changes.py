@@ -115,9 +115,9 @@ def _check_removal(cluster: Cluster, found: Placement, name: str) -> None:
         raise StrataError(f"{name} is no storage node of this cluster; there is: {', '.join(found.nodes)}")
     if cluster.has_several():
         raise StrataError(
-            f"{name} is not taken out: under profile '{cluster.profile}' every server counts its own log, and all of them would have"
-            f" to count without it before any goes by fewer nodes, which is not there yet. Nothing was changed; ./strata node replace"
-            f" {name} gives its place to a new one"
+            f"{name} is not taken out: under profile '{cluster.profile}' every server counts its own log, and all of them would"
+            f" have to count without it before any goes by fewer nodes, which is not there yet. Nothing was changed;"
+            f" ./strata node replace {name} gives its place to a new one"
         )
     if len(found.nodes) <= NODES_MIN:
         raise StrataError(

@@ -41,7 +41,7 @@ def name_of(stream: int) -> str:
 
 
 def troubles(nodes: Mapping[str, Logs], begun: Iterable[int], lag_bytes_max: int) -> list[str]:
-    """Why none of the other nodes may be changed. `begun`: the streams that somebody has had an epoch of, as the registry says."""
+    """Why none of the other nodes may be changed. `begun`: the streams that somebody has had an epoch of."""
     streams = sorted({*begun, *(stream for logs in nodes.values() for stream in logs)})
     found = []
     for stream in streams:
@@ -58,7 +58,9 @@ def troubles(nodes: Mapping[str, Logs], begun: Iterable[int], lag_bytes_max: int
 
 def remedy(stream: int) -> str:
     """Who gives a log to a node that lacks it."""
-    who = "the memory node" if stream == AUTHORITY else "its server, or the memory node once nothing is to be recovered of that one"
+    who = (
+        "the memory node" if stream == AUTHORITY else "its server, or the memory node once nothing is to be recovered of that one"
+    )
     return f"{who} gives it that; what does not run: ./strata up"
 
 

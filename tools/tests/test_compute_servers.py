@@ -216,12 +216,13 @@ def test_what_makes_no_sense_with_several_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StrataError, match="compute up: not under"):
         cluster_cmd.compute_up(data, None, None)
     changes: tuple[Callable[[], object], ...] = (
-        lambda: cluster_cmd.node_add(data, None, 0, 0, True),
-        lambda: cluster_cmd.node_replace(data, "s1", None, False, 0, True),
+        lambda: cluster_cmd.node_add(data, None, 0, 0, True, "64M"),
+        lambda: cluster_cmd.node_replace(data, "memory-1", None, False, 0, True),
         lambda: cluster_cmd.node_remove(data, "memory-1", False, True),
+        lambda: cluster_cmd.node_remove(data, "compute-1", False, True),
     )
     for change in changes:
-        with pytest.raises(StrataError, match="storage and memory nodes are not replaced, added or taken out yet"):
+        with pytest.raises(StrataError, match="memory nodes are not replaced, added or taken out yet"):
             change()
 
 
