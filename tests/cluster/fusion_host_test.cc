@@ -453,16 +453,15 @@ TEST_F(FusionHosts, WhoIsDeposedBeginsAnewAndItsServersGoOn) {  // FHO3, FHO5, A
     options.addresses.assign(around_.addresses.begin(), around_.addresses.end());
     return options;
   };
-  memnode::LogSealer usurper(memnode::LogSealer::Parts{
-      .registry = registry_.get(),
-      .keys = around_.keys,
-      .world = io_.world(),
-      .secret = cluster_secret(),
-      .holder = "m9",
-      .lease = [&] { return lease; },
-      .storage = storage,
-      .storage_now = storage,
-      .seal_timeout_us = 20'000'000});
+  memnode::LogSealer usurper(memnode::LogSealer::Parts{.registry = registry_.get(),
+                                                       .keys = around_.keys,
+                                                       .world = io_.world(),
+                                                       .secret = cluster_secret(),
+                                                       .holder = "m9",
+                                                       .lease = [&] { return lease; },
+                                                       .storage = storage,
+                                                       .storage_now = storage,
+                                                       .seal_timeout_us = 20'000'000});
   const auto sealed = usurper.seal_now(kAuthorityStream);
   ASSERT_TRUE(sealed.ok()) << sealed.status();
   ASSERT_TRUE(wait_until([&] { return serves(node) && status(node).terms == 2; }))

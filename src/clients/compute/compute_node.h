@@ -116,8 +116,8 @@ struct ComputeOptions {
   // CM11, place_adopter.h: the place of one that was killed, which is to be recovered; 0: the
   // folder's own. `name` is the holder's then, and data_directory is not looked at.
   NodeId adopts;
-  // The generation of the placement by which pages are found from now on; it grows. First when join()
-  // has opened them. In any thread, must not block; null: nobody wants to know.
+  // The generation of the placement by which pages are found from now on; it grows. First when
+  // join() has opened them. In any thread, must not block; null: nobody wants to know.
   std::function<void(uint64_t)> followed;
   // Asked often by a join() that waits, also with a latch held; null: never.
   std::function<bool()> stop;

@@ -104,7 +104,7 @@ class FusionNode {
 
   const transport::Secret secret_;
   std::atomic<uint64_t> placement_{0};  // FC63
-  FusionNodeOptions options_;  // constant once join() has returned
+  FusionNodeOptions options_;           // constant once join() has returned
   std::unique_ptr<ComputeNode> node_;
   std::unique_ptr<FusionMember> member_;  // over node_: ends before it
   FusionPages* pages_ = nullptr;          // of member_

@@ -260,7 +260,8 @@ void FusionService::take_snapshot() {
   now.phase = authority().phase(now_us_);
   now.serves = authority().serves(now_us_);
   for (const auto& [number, server] : servers_)
-    if (server.member) now.servers.push_back({server.id, server.life, server.fenced, server.placement});
+    if (server.member)
+      now.servers.push_back({server.id, server.life, server.fenced, server.placement});
   const auto word = [this](uint64_t offset) {
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(times_->data() + offset)).load();
   };

@@ -208,7 +208,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   [[nodiscard]] Epoch epoch() const noexcept { return epoch_; }
   // As of the last tick, or change of who takes part.
   [[nodiscard]] FusionStatus status() const;
-  // FV16. By no older placement any server finds pages on storage nodes; the largest: there is none.
+  // FV16. No server finds pages on storage nodes by an older placement; the largest: there is none.
   [[nodiscard]] uint64_t placement_followed() const;
   [[nodiscard]] const FusionServiceCounters& counters() const noexcept { return counters_; }
 

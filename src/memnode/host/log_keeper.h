@@ -9,9 +9,9 @@
 //         If this ends in the middle the place is one that is to be recovered, of which nothing is.
 //   LKP2  Nothing is written: an epoch is begun where the log ends, which every node hears of that
 //         answers, and which copies what it lacks from the others (quorum/README.md).
-//   LKP3  Nodes are asked first whether they vote in a log, as one that came later does only once it
-//         has all of it, and, where they make pages from the logs, how far they know it. A log of
-//         which none of those who answer lacks anything is left alone. One that could not be
+//   LKP3  Nodes are asked first whether they vote in a log, as one that came later does only once
+//         it has all of it, and, where they make pages from the logs, how far they know it. A log
+//         of which none of those who answer lacks anything is left alone. One that could not be
 //         completed is tried again after pauses that grow.
 //   LKP4  Why a log could not be completed is said once, and again when it is for another reason.
 #pragma once

@@ -31,11 +31,9 @@ class LogKeeperTest : public testing::ServersLogTest {
   }
 
   LogKeeper keeper() {
-    return LogKeeper(parts(), [this] { return there_; },
-                     {.look_us = 0,
-                      .complete_us = 300'000,
-                      .pause_us_max = 0,
-                      .ends_matter = ends_matter_});
+    return LogKeeper(
+        parts(), [this] { return there_; },
+        {.look_us = 0, .complete_us = 300'000, .pause_us_max = 0, .ends_matter = ends_matter_});
   }
   cluster::Places places() { return {registry_.get(), keys_}; }
 

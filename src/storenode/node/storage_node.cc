@@ -338,8 +338,8 @@ Status StorageNode::make_replicas(cluster::RegistryCalls* calls) {
         calls->until_reached("reading what is known of log stream " + std::to_string(stream.value),
                              [&](uint64_t) { return origin(stream); }));
     const auto made = std::make_shared<std::promise<Status>>();
-    logs_->make_stream(
-        stream, from, [made](const quorum::ChangeReply& reply) { made->set_value(reply.status); });
+    logs_->make_stream(stream, from,
+                       [made](const quorum::ChangeReply& reply) { made->set_value(reply.status); });
     STRATA_RETURN_IF_ERROR(made->get_future().get());
     note_stream_made(stream);
   }
