@@ -430,11 +430,15 @@ class Cluster:
         if chosen in used and chosen not in settings.joining:
             raise StrataError(f"{chosen} is another process of this cluster")
         before = settings.joining.get(chosen)
-        ports = (before.port, before.http_port) if before else free_ports(self.data, 2, settings.ports())
+        ports = (before.port, before.http_port) if before else free_ports(self.data, 2, self._ports_known(settings))
         settings.joining[chosen] = JoiningPorts(ports[0], ports[1], replaces, write_quorum)
         self._keep(settings)
         self._make_parts(settings)
         return chosen
+
+    def _ports_known(self, settings: ClusterSettings) -> set[int]:
+        """Of all processes of the cluster, also of servers that do not run: they keep theirs."""
+        return settings.ports() | {server.settings().port for server in self.computes.values()}
 
     def forget_joining(self, name: str) -> None:
         """Of one that got no place."""
@@ -451,7 +455,7 @@ class Cluster:
         chosen = name or next(n for i in range(1, 1000) if (n := f"memory-{i}") not in self.parts())
         if chosen in self.parts():
             raise StrataError(f"{chosen} is another process of this cluster")
-        ports = free_ports(self.data, 2, settings.ports())
+        ports = free_ports(self.data, 2, self._ports_known(settings))
         pools = memory_node.choose_pools(self.data, chosen, memory)
         settings.memory[chosen] = MemoryPorts(ports[0], ports[1], memory_node.memory_of(memory), str(pools))
         self._keep(settings)

@@ -147,8 +147,9 @@ TEST_F(FusionServiceTest, ThePlacementThatAllFollowIsThatOfTheLast) {  // FV16
   a.placement = 3;
   ASSERT_TRUE(a.renew().ok());
   EXPECT_TRUE(all_follow(3));
-  WireServer b = joined(2, 78);
+  WireServer b = server(2, 78);
   b.placement = 2;
+  ASSERT_TRUE(b.join().ok());
   ASSERT_TRUE(b.renew().ok());
   a.placement = 4;
   ASSERT_TRUE(a.renew().ok());
