@@ -300,6 +300,7 @@ std::string encode(const FusionRenewRequest& request) {
   append_u64(&out, beat.oldest_view.value);
   append_u64(&out, beat.bound);
   append_u64(&out, request.members);
+  append_u64(&out, request.placement);
   return out;
 }
 
@@ -317,6 +318,7 @@ StatusOr<FusionRenewRequest> decode_fusion_renew(Bytes bytes) {
                                        beat.oldest_view = Cts{in->u64()};
                                        beat.bound = in->u64();
                                        out->members = in->u64();
+                                       out->placement = in->u64();
                                        return well_formed && beat.oldest_view.value <= kCtsMax;
                                      });
 }

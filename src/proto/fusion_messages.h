@@ -51,6 +51,9 @@ struct FusionJoinReply {
 struct FusionRenewRequest {
   Heartbeat beat;
   uint64_t members = 0;  // the version of the list that it has heard
+  // The generation of the placement by which it finds pages on storage nodes: it never goes back to
+  // an older one. 0: it does not know yet; the largest: it reads none there.
+  uint64_t placement = 0;
 };
 struct FusionServer {
   NodeId server;

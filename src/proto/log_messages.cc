@@ -273,6 +273,7 @@ std::string encode(const quorum::ReadReply& reply) {
   append_u64(&out, reply.from.value);
   append_u64(&out, reply.quorum_durable.value);
   append_u64(&out, reply.start.value);
+  append_u8(&out, reply.votes ? 1 : 0);
   out += reply.bytes;
   return out;
 }
@@ -282,6 +283,7 @@ StatusOr<quorum::ReadReply> decode_read_reply(Bytes bytes) {
                                        out->from = in->lsn();
                                        out->quorum_durable = in->lsn();
                                        out->start = in->lsn();
+                                       out->votes = in->flag();
                                        out->bytes = in->rest();
                                      });
 }

@@ -182,7 +182,8 @@ TEST_P(Messages, RepliesOfTheLogService) {
   message(reply_of(kLogSeal), quorum::SealReply{status(), state(), history()}, decode_seal_reply);
   message(reply_of(kLogAppend), quorum::ChangeReply{status(), state(), lsn()}, decode_change_reply);
   const std::string bytes = some_bytes(300);
-  message(reply_of(kLogRead), quorum::ReadReply{status(), lsn(), bytes, lsn(), lsn()},
+  message(reply_of(kLogRead),
+          quorum::ReadReply{status(), lsn(), bytes, lsn(), lsn(), rng_.one_in(2)},
           decode_read_reply, bytes.size());
 }
 
@@ -412,6 +413,7 @@ TEST_P(FusionMessages, OfWhoTakesPart) {
   FusionRenewRequest renew;
   renew.beat = {who.server, who.life, who.epoch, rng_.next(), rng_.one_in(2), cts(), rng_.next()};
   renew.members = rng_.next();
+  renew.placement = rng_.next();
   message(request_of(kFusionRenew), renew, decode_fusion_renew);
   FusionRenewReply renewed;
   renewed.reply.epoch = who.epoch;

@@ -109,7 +109,8 @@ struct ReadReply {
   Lsn from;
   std::string bytes;
   Lsn quorum_durable;
-  Lsn start = {};  // first byte kept there; zero: not known
+  Lsn start = {};     // first byte kept there; zero: not known
+  bool votes = true;  // the replica does, in recoveries of the stream
 };
 
 // To a replica that is too far behind for the writer: fetch what the others have, begin the epoch,

@@ -175,7 +175,8 @@ class MemoryNode {
                                   .secret = cluster_secret(),
                                   .holder = "memory-1",
                                   .lease = [this] { return lease_; },
-                                  .storage = storage});
+                                  .storage = storage,
+                                  .storage_now = storage});
     node_.seal = [sealer = sealer_.get()](NodeId server, uint64_t,
                                           absl::AnyInvocable<void(const Status&)> done) {
       sealer->seal(cluster::log_stream_of(server), std::move(done));

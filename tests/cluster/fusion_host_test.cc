@@ -79,6 +79,7 @@ struct Server {
     options.life = life;
     options.alone = true;
     options.renew_us = 20'000;
+    options.placement = [this] { return placement.load(); };
     auto joined = clients::FusionMember::join(
         options, std::make_shared<transport::BlockingChannel>(cluster_secret(), node->address(),
                                                               transport::BlockingChannelOptions{}));
@@ -142,6 +143,7 @@ struct Server {
     member.reset();
   }
 
+  std::atomic<uint64_t> placement{1};  // that it finds pages by, as it says
   StorageNow storage;
   MemoryLogSink sink;
   std::unique_ptr<Log> log;
@@ -277,6 +279,21 @@ class FusionHosts : public ::testing::Test {
     EXPECT_TRUE(epochs.release(*grant, deadline()).ok());
     return Lsn{at.value + 64};
   }
+  // One more storage node, that nobody hears of but from the registry.
+  void add_storage_node() {
+    cluster::Topology topology(registry_.get(), around_.keys);
+    const auto now = topology.placement(deadline());
+    ASSERT_TRUE(now.ok() && now->has_value()) << now.status();
+    const auto groups = cluster::with_added(**now, 1, "s9", 0);
+    ASSERT_TRUE(groups.ok()) << groups.status();
+    ASSERT_TRUE(topology.change_placement(*now, *groups, deadline()).ok());
+  }
+  static size_t written_nodes(Node* node) {
+    size_t nodes = 0;
+    node->node->fusion()->with_term(
+        [&](FusionTerm* term) { nodes = term->pages()->nodes()->states().size(); });
+    return nodes;
+  }
   static uint64_t value(Node* node, const char* name) {
     for (const auto& of : node->node->status().values)
       if (std::string(of.name) == name) return of.value;
@@ -396,6 +413,54 @@ TEST_F(FusionHosts, WhoStandsByFollowsOneThatIsGoneThoughItsLeaseLives) {  // FH
   EXPECT_TRUE(joined->change({kSpace, 0}).ok());
 }
 
+// Else a server could read from two nodes of the old placement what two of the new one have newer.
+TEST_F(FusionHosts, PagesGoByAPlacementThatAllServersGoBy) {  // FTM9
+  fusion_.service.resume_us_max = 60'000'000;
+  start_storage();
+  Node* node = start_node("m1");
+  ASSERT_TRUE(wait_serves(node)) << status(node).why;
+  make_pages(node);
+  publish(kFirstLsn);
+  const auto a = server(node, 1, 1);
+  const auto b = server(node, 2, 2);
+  ASSERT_NE(a->member, nullptr);
+  ASSERT_NE(b->member, nullptr);
+  add_storage_node();
+  a->placement = 2;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1'500));
+  EXPECT_EQ(written_nodes(node), 3u);
+  EXPECT_TRUE(a->change(PageId{kSpace, 1}).ok()) << "work goes on";
+  // The next memory node goes by the new one at once, and grants nothing before all servers do.
+  kill_node("m1");
+  node = start_node("m1");
+  EXPECT_TRUE(wait_until([&] { return status(node).phase == FusionPhase::kPrepares; }));
+  EXPECT_TRUE(wait_until([&] {
+    return std::string(status(node).why.message()).find("have heard of") != std::string::npos;
+  })) << status(node).why;
+  b->placement = 2;
+  ASSERT_TRUE(wait_serves(node)) << status(node).why;
+  EXPECT_EQ(written_nodes(node), 4u);
+  EXPECT_TRUE(b->change(PageId{kSpace, 1}).ok());
+}
+
+TEST_F(FusionHosts, NewStorageNodesAreFollowedWhileServersWork) {  // FTM1, FTM9
+  start_storage();
+  Node* node = start_node("m1");
+  ASSERT_TRUE(wait_serves(node)) << status(node).why;
+  make_pages(node);
+  publish(kFirstLsn);
+  const auto a = server(node, 1, 1);
+  ASSERT_NE(a->member, nullptr);
+  add_storage_node();
+  EXPECT_TRUE(a->change(PageId{kSpace, 1}).ok());
+  EXPECT_EQ(written_nodes(node), 3u);
+  a->placement = 2;
+  EXPECT_TRUE(wait_until([&] { return written_nodes(node) == 4; }));
+  EXPECT_TRUE(a->change(PageId{kSpace, 1}).ok());
+  EXPECT_TRUE(a->write_back().ok());
+  EXPECT_TRUE(wait_until([&] { return status(node).why.ok(); })) << status(node).why;
+}
+
 TEST_F(FusionHosts, WhoIsDeposedBeginsAnewAndItsServersGoOn) {  // FHO3, FHO5, AQ1
   fusion_.service.resume_us_max = 60'000'000;
   start_storage();
@@ -409,20 +474,20 @@ TEST_F(FusionHosts, WhoIsDeposedBeginsAnewAndItsServersGoOn) {  // FHO3, FHO5, A
   // Another one takes the stream and seals it, whatever the first one's lease says.
   const std::shared_ptr<registry::Lease> lease = *registry_->grant_lease(
       600, [](registry::LeaseId) {}, deadline());
-  memnode::LogSealer usurper(memnode::LogSealer::Parts{
-      .registry = registry_.get(),
-      .keys = around_.keys,
-      .world = io_.world(),
-      .secret = cluster_secret(),
-      .holder = "m9",
-      .lease = [&] { return lease; },
-      .storage =
-          [&] {
-            clients::QuorumClientOptions options;
-            options.addresses.assign(around_.addresses.begin(), around_.addresses.end());
-            return options;
-          },
-      .seal_timeout_us = 20'000'000});
+  const auto storage = [&] {
+    clients::QuorumClientOptions options;
+    options.addresses.assign(around_.addresses.begin(), around_.addresses.end());
+    return options;
+  };
+  memnode::LogSealer usurper(memnode::LogSealer::Parts{.registry = registry_.get(),
+                                                       .keys = around_.keys,
+                                                       .world = io_.world(),
+                                                       .secret = cluster_secret(),
+                                                       .holder = "m9",
+                                                       .lease = [&] { return lease; },
+                                                       .storage = storage,
+                                                       .storage_now = storage,
+                                                       .seal_timeout_us = 20'000'000});
   const auto sealed = usurper.seal_now(kAuthorityStream);
   ASSERT_TRUE(sealed.ok()) << sealed.status();
   ASSERT_TRUE(wait_until([&] { return serves(node) && status(node).terms == 2; }))

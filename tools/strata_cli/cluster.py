@@ -399,6 +399,14 @@ class Cluster:
         stream = placement.AUTHORITY_STREAM if self.has_several() else placement.STREAM
         return placement.read_in_sync(self.settings().etcd_port, CLUSTER_NAME, stream)
 
+    def streams_begun(self) -> list[int]:
+        """The log streams that somebody has ever had an epoch of."""
+        return placement.read_streams(self.settings().etcd_port, CLUSTER_NAME)
+
+    def replays(self) -> bool:
+        """Storage nodes make the pages from logs."""
+        return not BY_NAME[self.profile].pages_are_written
+
     def follow_placement(self, found: Placement | None) -> None:
         """Takes over what the registry says, after a change that was interrupted before cluster.json knew of it."""
         settings = self.settings()
@@ -425,11 +433,15 @@ class Cluster:
         if chosen in used and chosen not in settings.joining:
             raise StrataError(f"{chosen} is another process of this cluster")
         before = settings.joining.get(chosen)
-        ports = (before.port, before.http_port) if before else free_ports(self.data, 2, settings.ports())
+        ports = (before.port, before.http_port) if before else free_ports(self.data, 2, self._ports_known(settings))
         settings.joining[chosen] = JoiningPorts(ports[0], ports[1], replaces, write_quorum)
         self._keep(settings)
         self._make_parts(settings)
         return chosen
+
+    def _ports_known(self, settings: ClusterSettings) -> set[int]:
+        """Of all processes of the cluster, also of servers that do not run: they keep theirs."""
+        return settings.ports() | {server.settings().port for server in self.computes.values()}
 
     def forget_joining(self, name: str) -> None:
         """Of one that got no place."""
@@ -452,6 +464,7 @@ class Cluster:
                 raise StrataError(f"there are {len(settings.memory)} memory nodes ({', '.join(settings.memory)}), and one serves")
             settings.memory_in_use.append(chosen)
         ports = free_ports(self.data, 2, settings.ports())
+        ports = free_ports(self.data, 2, self._ports_known(settings))
         pools = memory_node.choose_pools(self.data, chosen, memory)
         settings.memory[chosen] = MemoryPorts(ports[0], ports[1], memory_node.memory_of(memory), str(pools))
         self._keep(settings)

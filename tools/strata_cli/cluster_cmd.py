@@ -29,8 +29,6 @@ from .server import Server
 from .shell import StrataError, console
 from .status import print_table
 
-NODES_CHANGE = "storage nodes are not replaced, added or taken out yet"
-
 
 def _say(line: str) -> None:
     console.print(line, markup=False)
@@ -123,7 +121,6 @@ def node_replace(
         with cluster.locked(), _left_running(cluster):
             _tell(_of_memory(cluster).replace(cluster, old, new, memory, _unless(as_json)), as_json)
         return
-    compute_servers.refuse_several(cluster, NODES_CHANGE)
     if memory is not None:
         raise StrataError(f"{old} is no memory node")
     with cluster.locked():
@@ -144,7 +141,6 @@ def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, a
         with cluster.locked(), _left_running(cluster):
             _tell(_of_memory(cluster).add(cluster, new, memory_node.memory_of(memory), _unless(as_json)), as_json)
         return
-    compute_servers.refuse_several(cluster, NODES_CHANGE, "one more server: ./strata compute add")
     with cluster.locked():
         change = node_changes.add(cluster, new, write_quorum, _unless(as_json))
         cluster.disown()
@@ -153,11 +149,12 @@ def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, a
 
 def node_remove(data: Path, name: str, wipe: bool, as_json: bool) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
+    if name in cluster.computes:
+        compute_servers.refuse_several(cluster, f"{name} is a server", f"to take it out: ./strata compute remove {name}")
     if name in cluster.memory:
         with cluster.locked():
             _tell(_of_memory(cluster).remove(cluster, name, _unless(as_json)), as_json)
         return
-    compute_servers.refuse_several(cluster, NODES_CHANGE, f"a server: ./strata compute remove {name}")
     with cluster.locked():
         removal = node_changes.remove(cluster, name, _unless(as_json))
         cluster.disown()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from . import several_logs
 from .cluster import CLUSTER_NAME, Cluster
 from .placement import Placement
 from .removal_request import RemovalRequest
@@ -112,6 +113,12 @@ def remove(cluster: Cluster, name: str, say: Callable[[str], None]) -> Removal:
 def _check_removal(cluster: Cluster, found: Placement, name: str) -> None:
     if name not in found.nodes:
         raise StrataError(f"{name} is no storage node of this cluster; there is: {', '.join(found.nodes)}")
+    if cluster.has_several():
+        raise StrataError(
+            f"{name} is not taken out: under profile '{cluster.profile}' every server counts its own log, and all of them would"
+            f" have to count without it before any goes by fewer nodes, which is not there yet. Nothing was changed;"
+            f" ./strata node replace {name} gives its place to a new one"
+        )
     if len(found.nodes) <= NODES_MIN:
         raise StrataError(
             f"there are {len(found.nodes)} storage nodes; {NODES_MIN} are needed so that one may be lost. Nothing was changed;"
@@ -173,6 +180,20 @@ def check_others(cluster: Cluster, names: list[str]) -> None:
 def _troubles(cluster: Cluster, names: list[str]) -> list[str]:
     ills = {name: ill for name in names if (ill := cluster.storage[name].illness()) is not None}
     found = [f"{name} is not well: {ill}" for name, ill in ills.items()]
+    if cluster.has_several():
+        logs = {name: several_logs.logs_of(cluster.storage[name]) for name in names if name not in ills}
+        found += several_logs.troubles(logs, cluster.streams_begun(), LAG_BYTES_MAX)
+    else:
+        found += _troubles_of_log(cluster, names)
+    in_sync = cluster.nodes_in_sync()
+    for name in names:
+        if in_sync is not None and name not in ills and not has_every_page(cluster.storage[name], in_sync):
+            found.append(f"{name} does not have every page yet")
+    return found
+
+
+def _troubles_of_log(cluster: Cluster, names: list[str]) -> list[str]:
+    found = []
     states = {name: state for name in names if (state := log_state(cluster.storage[name])) is not None}
     furthest = max((state.end for state in states.values()), default=0)
     for name, state in states.items():
@@ -180,10 +201,6 @@ def _troubles(cluster: Cluster, names: list[str]) -> list[str]:
             found.append(f"{name} is still catching up and does not vote")
         elif furthest - state.end > LAG_BYTES_MAX:
             found.append(f"{name} is {(furthest - state.end) >> 20} MiB of log behind")
-    in_sync = cluster.nodes_in_sync()
-    for name in names:
-        if in_sync is not None and name not in ills and not has_every_page(cluster.storage[name], in_sync):
-            found.append(f"{name} does not have every page yet")
     return found
 
 
@@ -210,18 +227,17 @@ def wait_whole(cluster: Cluster, change: Change, timeout_s: float, say: Callable
     """Until the new node votes and its pages are as far as the others' log was when this began, or, where compute writes
     them, all there. Fills in `change`."""
     began = time.monotonic()
-    others = [log_state(node) for name, node in cluster.storage.items() if name != change.node]
-    target = max((state.durable for state in others if state is not None), default=0)
-    if cluster.serving_compute() is None:
-        change.note = "no compute node runs: it gets the log once one does"
-        change.caught_up = target == 0
-        return
     node = cluster.storage[change.node]
+    others = [other for name, other in cluster.storage.items() if name != change.node]
+    looked = _progress_of_several(cluster, node, others) if cluster.has_several() else _progress_of_one(cluster, node, others)
+    if isinstance(looked, str):
+        change.note = looked
+        return
     last = ""
 
     def whole() -> bool:
         nonlocal last
-        line, done = progress(node, target, cluster.nodes_in_sync())
+        line, done = looked()
         if line != last:
             say(f"  {change.node:<10} {line}")
         last = line
@@ -233,12 +249,49 @@ def wait_whole(cluster: Cluster, change: Change, timeout_s: float, say: Callable
         change.note = f"after {timeout_s:g} s: {last}; it goes on, ./strata status shows how far it is"
 
 
+Look = Callable[[], tuple[str, bool]]  # How far it is, in words, and whether that is all.
+
+
+def _progress_of_one(cluster: Cluster, node: StorageNode, others: list[StorageNode]) -> Look | str:
+    """Or why it goes no further at the moment."""
+    target = max((state.durable for state in map(log_state, others) if state is not None), default=0)
+    if target != 0 and cluster.serving_compute() is None:
+        return "no compute node runs: it gets the log once one does"
+    return lambda: ("nothing was written yet", True) if target == 0 else progress(node, target, cluster.nodes_in_sync())
+
+
+def _progress_of_several(cluster: Cluster, node: StorageNode, others: list[StorageNode]) -> Look | str:
+    """The same. What the logs are that it needs is what has been begun by now."""
+    if all(memory.pid() is None for memory in cluster.memory.values()):
+        return "the memory node does not run: it gets what it lacks once that does (./strata up)"
+    wanted = several_logs.targets((several_logs.logs_of(other) for other in others), cluster.streams_begun())
+
+    def look() -> tuple[str, bool]:
+        check_runs(node)
+        ill = node.illness()
+        logs = several_logs.logs_of(node)
+        lacks = several_logs.lacking(logs, wanted, cluster.replays())
+        in_sync = cluster.nodes_in_sync()
+        if ill is not None:
+            return (f"{lacks}; {ill}" if lacks else ill), False
+        if in_sync is not None and not has_every_page(node, in_sync):
+            copied = f"{_value(node, 'copy_pages_seen') or 0} pages copied"
+            return (f"{lacks}; {copied}" if lacks else f"votes in {len(wanted)} logs; {copied}"), False
+        return lacks or f"votes in {len(wanted)} logs; whole", not lacks
+
+    return look
+
+
+def check_runs(node: StorageNode) -> None:
+    if node.pid() is None:
+        raise StrataError(f"{node.name} ended; the end of {node.log}:\n{node.log_tail()}")
+
+
 def progress(node: StorageNode, target: int, in_sync: Mapping[str, int] | None = None) -> tuple[str, bool]:
     """How far it is, in words, and whether that is all. `in_sync`: who has every page, and in which store, where compute
     writes them."""
     ill = node.illness()
-    if node.pid() is None:
-        raise StrataError(f"{node.name} ended; the end of {node.log}:\n{node.log_tail()}")
+    check_runs(node)
     state = log_state(node)
     if state is None:
         return ill or "waits for the writer", False

@@ -42,6 +42,18 @@ def read_holder(etcd_port: int, cluster: str) -> str | None:
     return _read(etcd_port, f"/strata/{cluster}/streams/{STREAM}/epoch", "who holds the log", _decoded_holder)
 
 
+def read_streams(etcd_port: int, cluster: str) -> list[int]:
+    """The log streams that somebody has ever had an epoch of."""
+    root = f"/strata/{cluster}/streams/"
+    ends = [base64.b64encode(key.encode()).decode() for key in (root, root[:-1] + chr(ord("/") + 1))]
+    answer = call_registry(etcd_port, "/v3/kv/range", {"key": ends[0], "range_end": ends[1], "keys_only": True})
+    try:
+        keys = [base64.b64decode(entry["key"]).decode() for entry in answer.get("kvs", [])]
+        return sorted(int(key.removeprefix(root).split("/")[0], 16) for key in keys if key.endswith("/epoch"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StrataError(f"which log streams there are in the registry cannot be read ({error!r})") from None
+
+
 def _read(etcd_port: int, key: str, what: str, decoded: Callable[[dict[str, Any]], T]) -> T | None:
     answer = call_registry(etcd_port, "/v3/kv/range", {"key": base64.b64encode(key.encode()).decode()})
     try:

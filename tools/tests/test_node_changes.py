@@ -10,6 +10,7 @@ import pytest
 from strata_cli import placement
 from strata_cli.node_changes import LogState, log_state, progress
 from strata_cli.placement import Placement
+from strata_cli.several_logs import AUTHORITY, OneLog, lacking, logs_of, targets, troubles
 from strata_cli.shell import StrataError
 from strata_cli.storage_node import Joining
 
@@ -148,3 +149,54 @@ def test_a_registry_that_is_away() -> None:
         pass
     with pytest.raises(StrataError, match="etcd does not answer"):
         placement.read(port, "main")
+
+
+# --- the logs of several servers ---
+
+WHOLE = OneLog(True, 4096, 4096, 4096)
+EMPTY = OneLog(False, 0, 0, 0)
+LAG = 1 << 20
+
+
+def test_the_logs_of_a_node() -> None:
+    node: Any = Node([stream(), {**stream(voting=False, log_end=0, quorum_durable=0, scanned=0), "stream": 3}])
+    assert logs_of(node) == {1: WHOLE, 3: EMPTY}
+    nothing: Any = Node(None)
+    assert logs_of(nothing) == {}
+
+
+def test_others_that_are_well_have_every_log_and_vote_in_it() -> None:
+    assert troubles({"s2": {1: WHOLE, AUTHORITY: WHOLE}, "s3": {1: WHOLE, AUTHORITY: WHOLE}}, [1, AUTHORITY], LAG) == []
+    assert troubles({"s2": {}, "s3": {}}, [], LAG) == []
+    # Of a log that only another node knows, or only the registry.
+    assert troubles({"s2": {1: WHOLE}, "s3": {}}, [], LAG) == ["s3 has nothing yet of the log of server 1"]
+    assert troubles({"s2": {}}, [AUTHORITY], LAG) == ["s2 has nothing yet of the memory node's log"]
+    (said,) = troubles({"s2": {1: WHOLE, 4: WHOLE}, "s3": {1: WHOLE, 4: EMPTY}}, [1, 4], LAG)
+    assert said.startswith("s3 is still catching up and does not vote in the log of server 4 (its server, or the memory node")
+    far = OneLog(True, 9 << 20, 9 << 20, 0)
+    assert troubles({"s2": {1: far}, "s3": {1: WHOLE}}, [1], LAG) == ["s3 is 8 MiB of the log of server 1 behind"]
+
+
+def test_what_a_new_node_lacks() -> None:
+    wanted = targets([{1: WHOLE, AUTHORITY: OneLog(True, 512, 512, 0)}, {1: OneLog(True, 9000, 8192, 0)}], [1, 3, AUTHORITY])
+    assert wanted == {1: 8192, 3: 0, AUTHORITY: 512}
+    assert lacking({}, wanted, True) == (
+        "logs 0 of 8 KiB; does not vote yet in the log of server 1, the log of server 3, the memory node's log"
+    )
+    authority = OneLog(True, 600, 600, 0)
+    # An empty log counts, too: somebody may come to write it.
+    some = {1: OneLog(True, 9000, 9000, 0), 3: EMPTY, AUTHORITY: authority}
+    assert lacking(some, wanted, False) == "logs 8 of 8 KiB; does not vote yet in the log of server 3"
+    voting = {**some, 3: OneLog(True, 0, 0, 0)}
+    assert lacking(voting, wanted, False) == ""
+    assert lacking(voting, wanted, True) == "votes in 3 logs; 8 KiB of them not looked at yet"
+    assert lacking({**voting, 1: OneLog(True, 9000, 9000, 8192)}, wanted, True) == ""
+
+
+def test_which_logs_there_are_is_read() -> None:
+    names = ["00000001/epoch", "00000001/control", "00000100/epoch", "00000100/in-sync"]
+    keys = [{"key": base64.b64encode(f"/strata/main/streams/{name}".encode()).decode()} for name in names]
+    with etcd_that_says(json.dumps({"kvs": keys}).encode(), "streams/") as port:
+        assert placement.read_streams(port, "main") == [1, AUTHORITY]
+    with etcd_that_says(b"{}", "streams/") as port:
+        assert placement.read_streams(port, "main") == []

@@ -466,6 +466,11 @@ void ComputeNode::follow_placement(const cluster::Placement& placement) {
     shared_->follow(replicas);
   else
     written_->follow(replicas);
+  say_followed(placement.generation);
+}
+
+void ComputeNode::say_followed(uint64_t generation) {
+  if (options_.followed) options_.followed(generation);
 }
 
 // CM8
@@ -562,6 +567,7 @@ void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nod
 // Log and pages follow it from here on.
 void ComputeNode::watch_placement(uint64_t generation) {
   placement_generation_ = generation;
+  say_followed(generation);
   topology_ = std::make_unique<cluster::Topology>(registry_.get(), keys_);
   placement_watch_ = topology_->watch_placement([this](const StatusOr<cluster::Placement>& now) {
     if (now.ok())

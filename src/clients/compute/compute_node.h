@@ -116,6 +116,9 @@ struct ComputeOptions {
   // CM11, place_adopter.h: the place of one that was killed, which is to be recovered; 0: the
   // folder's own. `name` is the holder's then, and data_directory is not looked at.
   NodeId adopts;
+  // The generation of the placement by which pages are found from now on; it grows. First when
+  // join() has opened them. In any thread, must not block; null: nobody wants to know.
+  std::function<void(uint64_t)> followed;
   // Asked often by a join() that waits, also with a latch held; null: never.
   std::function<bool()> stop;
 };
@@ -249,6 +252,7 @@ class ComputeNode {
   void follow_placement(const cluster::Placement& placement);
   [[nodiscard]] ReplicaSet replicas_of(uint64_t generation, const cluster::StorageGroup& group);
   void note_placement(const Status& followed);
+  void say_followed(uint64_t generation);
   [[nodiscard]] StreamId stream() const noexcept {  // not a reader's
     return place_.place.number.is_zero() ? options_.streams.front()
                                          : cluster::log_stream_of(place_.place.number);

@@ -26,6 +26,9 @@ FusionNode::FusionNode(const transport::Secret& secret, FusionNodeOptions option
   options_.compute.role = ComputeRole::kOneOfSeveral;
   options_.compute.membership = {[this](const Membership::Seat& seat) { return enter(seat); },
                                  [this] { leave_again(); }};
+  // Each is said after pages are found by it.
+  options_.compute.followed = [this](uint64_t generation) { placement_ = generation; };
+  options_.member.placement = [this] { return placement_.load(); };
   options_.member.durable = [this] { return node_->durable_log(); };
   options_.member.ended = [this](const Status& why) {
     if (options_.compute.adopts.is_zero())
@@ -68,6 +71,7 @@ Status FusionNode::enter(const Membership::Seat& seat) {
   if (options_.member.life == 0 || options_.member.server != seat.place)
     options_.member.life = random_life();
   options_.member.server = seat.place;
+  placement_ = 0;
   member.life = options_.member.life;
   member.server = seat.place;
   member.alone = seat.alone;

@@ -22,6 +22,7 @@
 //         its own, transactions go on, and whoever wants to answer meanwhile waits.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -102,7 +103,8 @@ class FusionNode {
   bool wait_for_lease() const noexcept;
 
   const transport::Secret secret_;
-  FusionNodeOptions options_;  // constant once join() has returned
+  std::atomic<uint64_t> placement_{0};  // FC63
+  FusionNodeOptions options_;           // constant once join() has returned
   std::unique_ptr<ComputeNode> node_;
   std::unique_ptr<FusionMember> member_;  // over node_: ends before it
   FusionPages* pages_ = nullptr;          // of member_

@@ -250,6 +250,7 @@ Status FusionMember::renew() {
   STRATA_RETURN_IF_ERROR(status());
   request.beat.fences_heard = fences_heard_;
   request.members = members_heard_;
+  request.placement = options_.placement ? options_.placement() : UINT64_MAX;  // FC63
   const uint64_t asked_us = boot_time_us();
   const auto bytes = calls_.call_as_is(proto::kFusionRenew, proto::encode(request));
   const auto reply = bytes.ok() ? proto::decode_fusion_renew_reply(*bytes) : bytes.status();

@@ -25,6 +25,8 @@
 //        next one another one is kept, and that one is closed.
 //   FC61  Who hears of a fence says so at once: what the fenced server had waits for all to have
 //        heard (FV4).
+//   FC63  Each renewal says by which placement this server finds pages on storage nodes: the memory
+//         node goes by no newer one before all do (FTM9 of memnode/host).
 //   FC62  Who was let in and cannot begin says at once that it leaves again: nothing was used yet.
 //   FC32  leave() ends the lease first, then says so: what the memory node gives to others
 //         meanwhile nobody here uses. If the answer is lost, the server is fenced when its lease is
@@ -85,6 +87,8 @@ struct FusionMemberOptions {
   // FC51. How far this server's log is durable, at least, for sure; may block for that. Null: it
   // has none, and whoever changes pages needs one.
   std::function<Lsn()> durable = nullptr;
+  // FC63. Of FusionRenewRequest. Does not block. Null: no pages are read on storage nodes.
+  std::function<uint64_t()> placement = nullptr;
   // FC31. In a thread of this; must not block for it.
   std::function<void(const Status&)> ended = nullptr;
   // Who is a member now, when that has changed, perhaps more than once. The same.

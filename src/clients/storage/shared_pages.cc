@@ -352,7 +352,8 @@ Status SharedPages::change_space(uint16_t method, SpaceId space, uint32_t pages)
   }
 }
 
-// OK: of the nodes in the list all that answer have done it, and a write quorum of all nodes.
+// OK: of the nodes in the list all that answer have done it, and as many of them as are a write
+// quorum. What others have done goes when they copy what a node of the list has.
 Status SharedPages::change_space_round(uint16_t method, const std::string& request) {
   const Group group = this->group();
   const std::vector<Answer> answers = ask(group.all, method, request, options_.call_timeout_us);
@@ -360,13 +361,13 @@ Status SharedPages::change_space_round(uint16_t method, const std::string& reque
   Status refused, silent = error_peer_down("too few storage nodes answer");
   for (size_t i = 0; i < answers.size(); ++i) {
     const Status& status = answers[i].status;
+    const bool listed =
+        std::find(group.listed.begin(), group.listed.end(), group.all[i]) != group.listed.end();
     if (status.ok()) {
-      ++done;
+      done += listed ? 1 : 0;
       continue;
     }
     if (ends_right(status)) return status;
-    const bool listed =
-        std::find(group.listed.begin(), group.listed.end(), group.all[i]) != group.listed.end();
     (listed && answers[i].answered ? refused : silent) = status;
   }
   if (!refused.ok()) return refused;

@@ -441,7 +441,13 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of_enough() {
   Patience patience(options_.read_timeout_us);
   std::map<std::shared_ptr<Node>, proto::ListSpacesRequest> asked;  // who is not so far yet
   for (;;) {
-    const size_t count = node_count();
+    size_t count = 0;
+    uint64_t generation = 0;
+    {
+      const MutexLock lock(mutex_);
+      count = nodes_.size();
+      generation = generation_;
+    }
     size_t answered = 0;
     uint64_t scanned = 0;
     std::set<SpaceId> spaces;
@@ -464,6 +470,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of_enough() {
       spaces.insert(reply->spaces.begin(), reply->spaces.end());
       ++answered;
       const MutexLock lock(mutex_);
+      if (generation != generation_) break;  // they may be too few of those that there are now
       if (answered + write_quorum_ > nodes_.size())
         return std::vector<SpaceId>(spaces.begin(), spaces.end());
     }

@@ -262,7 +262,8 @@ void FusionService::take_snapshot() {
   now.phase = authority().phase(now_us_);
   now.serves = authority().serves(now_us_);
   for (const auto& [number, server] : servers_)
-    if (server.member) now.servers.push_back({server.id, server.life, server.fenced});
+    if (server.member)
+      now.servers.push_back({server.id, server.life, server.fenced, server.placement});
   const auto word = [this](uint64_t offset) {
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(times_->data() + offset)).load();
   };
@@ -287,6 +288,14 @@ void FusionService::take_snapshot() {
 FusionStatus FusionService::status() const {
   const MutexLock lock(mutex_);
   return snapshot_;
+}
+
+uint64_t FusionService::placement_followed() const {
+  const MutexLock lock(mutex_);
+  uint64_t oldest = UINT64_MAX;
+  for (const FusionStatus::Server& server : snapshot_.servers)
+    oldest = std::min(oldest, server.placement);
+  return oldest;
 }
 
 // --- who calls ---

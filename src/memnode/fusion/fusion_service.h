@@ -54,6 +54,8 @@
 //        it was given for; a break of it tells nothing.
 //   FV15  Who has ended the connection with which it asked to join, or is gone, is not let in: a
 //        member that nobody knows of would be waited for until its lease is over.
+//   FV16  By which placement servers find pages on storage nodes they say with their leases; one
+//        counts from when it is a member until it is released: so long it may read.
 //
 // A service that does not recover begins under an authority record of a predecessor only once
 // storage has everything that the streams of that one's servers hold, or makes pages from the log:
@@ -140,6 +142,7 @@ struct FusionStatus {
     NodeId server;
     uint64_t life = 0;
     bool fenced = false;
+    uint64_t placement = 0;  // FV16
   };
   std::vector<Server> servers;
   uint64_t clock = 0, ceiling = 0, horizon = 0;
@@ -205,6 +208,8 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   [[nodiscard]] Epoch epoch() const noexcept { return epoch_; }
   // As of the last tick, or change of who takes part.
   [[nodiscard]] FusionStatus status() const;
+  // FV16. No server finds pages on storage nodes by an older placement; the largest: there is none.
+  [[nodiscard]] uint64_t placement_followed() const;
   [[nodiscard]] const FusionServiceCounters& counters() const noexcept { return counters_; }
 
   // Of FusionDoor: a request, in the RpcServer's thread.
@@ -242,6 +247,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
     bool seal_asked = false;
     bool sealed = false;
     uint64_t lease_end_us = 0;  // of what this node gave, drift included
+    uint64_t placement = 0;     // FV16: as it said last
     // Calls that wait, and what there is to be said.
     std::optional<To> events;
     uint64_t events_until_us = 0;

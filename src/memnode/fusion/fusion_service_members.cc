@@ -257,6 +257,7 @@ void FusionService::renew(const proto::FusionRenewRequest& request, const To& to
   count(&counters_.renewals);
   server->lease_end_us =
       std::max(server->lease_end_us, now_us_ + reply->lease_us + reply->lease_us / 8);
+  server->placement = std::max(server->placement, request.placement);
   proto::FusionRenewReply out{*reply, list_version_, {}};
   if (request.members != list_version_) out.servers = list();
   to->reply(proto::encode(out), epoch_.value);

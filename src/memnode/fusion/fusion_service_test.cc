@@ -135,6 +135,32 @@ TEST_F(FusionServiceTest, WhoJoinsGetsRegionsALeaseAndTheOthersTables) {  // FV3
       7u);
 }
 
+TEST_F(FusionServiceTest, ThePlacementThatAllFollowIsThatOfTheLast) {  // FV16
+  node_.start();
+  EXPECT_EQ(node_.service()->placement_followed(), UINT64_MAX) << "nobody reads";
+  const auto all_follow = [&](uint64_t generation) {
+    return wait_until([&] { return node_.service()->placement_followed() == generation; });
+  };
+  WireServer a = server(1, 77);
+  ASSERT_TRUE(a.join().ok());
+  EXPECT_EQ(node_.service()->placement_followed(), 0u) << "it has said nothing, and may read";
+  a.placement = 3;
+  ASSERT_TRUE(a.renew().ok());
+  EXPECT_TRUE(all_follow(3));
+  WireServer b = server(2, 78);
+  b.placement = 2;
+  ASSERT_TRUE(b.join().ok());
+  ASSERT_TRUE(b.renew().ok());
+  a.placement = 4;
+  ASSERT_TRUE(a.renew().ok());
+  EXPECT_TRUE(all_follow(2));
+  ASSERT_TRUE(b.leave().ok());  // it counts until all have heard of that
+  EXPECT_TRUE(wait_until([&] {
+    EXPECT_TRUE(a.renew().ok());
+    return node_.service()->placement_followed() == 4;
+  }));
+}
+
 TEST_F(FusionServiceTest, TheHorizonIsTheOldestViewOfAllAndBoundsAreTold) {
   node_.start();
   WireServer a = joined(1, 77);

@@ -19,6 +19,7 @@ namespace {
 // A replica that is away for long has to be replaced; the stream is small.
 constexpr uint64_t kKeptForReplicasMax = 4u << 20;
 constexpr uint64_t kLateUs = 3'000'000;
+constexpr uint64_t kFollowLateUs = 5'000'000;  // servers say what they follow twice a second
 
 uint64_t boot_time_us() noexcept {
   timespec now{};
@@ -122,9 +123,27 @@ void FusionTerm::follow(const StatusOr<cluster::Placement>& now) {
          cause_of(noted).c_str());
     return;
   }
+  stream_->follow(replicas());
+  wake_();  // for the pages, at the next look
+}
+
+// FTM9. Before there is a service there are no servers, but for those that are to go on.
+bool FusionTerm::all_follow(uint64_t generation) const {
+  return service_ == nullptr ? !recovers_ : service_->placement_followed() >= generation;
+}
+
+void FusionTerm::follow_with_pages() {
+  if (written_ == nullptr) return;
   const clients::ReplicaSet set = replicas();
-  stream_->follow(set);
-  if (written_ != nullptr) written_->follow(set);
+  const bool is_new = set.generation > pages_generation_;
+  const bool waits = is_new && !all_follow(set.generation);
+  if (!waits)
+    waits_since_us_ = 0;
+  else if (waits_since_us_ == 0)
+    waits_since_us_ = parts_.registry->now_us();
+  if (!is_new || waits) return;
+  written_->follow(set);
+  pages_generation_ = set.generation;
 }
 
 clients::ReplicaSet FusionTerm::replicas() const {
@@ -149,6 +168,15 @@ clients::QuorumClientOptions FusionTerm::log_nodes() const {
     options.keys.push_back(node.key);
   }
   return options;
+}
+
+// LSE5
+StatusOr<clients::QuorumClientOptions> FusionTerm::log_nodes_now() {
+  cluster::Topology topology(parts_.registry, parts_.keys);
+  STRATA_ASSIGN_OR_RETURN(const auto placement, topology.placement(deadline()));
+  if (!placement.has_value()) return error_corruption("the registry has lost the placement");
+  STRATA_RETURN_IF_ERROR(note_placement(*placement));
+  return log_nodes();
 }
 
 // --- the epoch ---
@@ -295,6 +323,7 @@ Status FusionTerm::open_pages() {
   const clients::ReplicaSet set = replicas();
   pages.nodes.write_quorum = set.write_quorum;
   pages.nodes.generation = set.generation;
+  pages_generation_ = set.generation;
   for (const clients::ReplicaNode& node : set.nodes)
     pages.nodes.nodes.push_back({node.key, node.address});
   STRATA_ASSIGN_OR_RETURN(written_, clients::WrittenPageSource::open(parts_.world, parts_.secret,
@@ -315,6 +344,7 @@ LogSealer::Parts FusionTerm::log_parts() {
           .holder = options_.name,
           .lease = [this] { return lease(); },
           .storage = [this] { return log_nodes(); },
+          .storage_now = [this] { return log_nodes_now(); },
           .call_timeout_us = options_.call_timeout_us,
           .seal_timeout_us = options_.take_over_timeout_us};
 }
@@ -365,6 +395,10 @@ Status FusionTerm::recover() {
   }
   earlier_->spare(now.durable);
   STRATA_RETURN_IF_ERROR(storage_replays_ ? find_ends() : earlier_->complete(redoer()));
+  if (written_ != nullptr && !all_follow(pages_generation_))
+    return error_peer_down("not all servers have heard of the storage nodes of placement " +
+                           std::to_string(pages_generation_) +
+                           " yet; they hear of them from the registry");
   recovers_ = false;
   service_->recovered(ends_);
   return ok_status();
@@ -393,13 +427,15 @@ StatusOr<std::shared_ptr<FusionService>> FusionTerm::serve() {
   parts.tenants = parts_.tenants;
   parts.tenant = options_.tenant;
   STRATA_ASSIGN_OR_RETURN(service_, FusionService::start(service, std::move(parts)));
-  if (storage_replays_)
-    keeper_ = std::make_unique<LogKeeper>(log_parts(), [service = service_.get()] {
-      std::set<uint8_t> there;
-      for (const FusionStatus::Server& server : service->status().servers)
-        there.insert(server.server.value);
-      return there;
-    });
+  const auto there = [service = service_.get()] {
+    std::set<uint8_t> servers;
+    for (const FusionStatus::Server& server : service->status().servers)
+      servers.insert(server.server.value);
+    return servers;
+  };
+  LogKeeperOptions logs;
+  logs.ends_matter = storage_replays_;
+  keeper_ = std::make_unique<LogKeeper>(log_parts(), there, logs);
   return service_;
 }
 
@@ -408,13 +444,18 @@ Status FusionTerm::look() {
   if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->nodes()->ended());
   if (service_ != nullptr && service_->status().phase == fusion::Authority::Phase::kDeposed)
     return error_fenced("another memory node has the authority");
+  follow_with_pages();
   return keep_lease();
 }
 
 Status FusionTerm::trouble() const {
   STRATA_RETURN_IF_ERROR(stream_->late());
   if (sealer_ != nullptr && sealer_->waiting() != 0) return sealer_->last_failure();
-  return ok_status();
+  const uint64_t since_us = waits_since_us_;
+  if (since_us == 0 || parts_.registry->now_us() < since_us + kFollowLateUs) return ok_status();
+  return error_peer_down(
+      "a server has not heard of the storage nodes of the new placement yet, and no pages are "
+      "written by it before; if that stays so, look at the servers' connections to the registry");
 }
 
 }  // namespace strata::memnode

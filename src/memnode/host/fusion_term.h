@@ -5,7 +5,8 @@
 //   begin() -> ready() until OK -> serve() -> recover() until OK -> look() until not OK -> the end
 //
 //   FTM1  The placement by which the authority stream is taken over was read after the epoch was
-//         given (CM5 of clients/compute), and every later one is followed.
+//         given (CM5 of clients/compute), and every later one is followed. So is that by which a
+//         server's stream is taken (LSE5).
 //   FTM2  It is told to the registry that the stream has a beginning before the first record is
 //         acknowledged: a storage node that lost its disk does not vote for an empty one then.
 //   FTM3  Nobody is served before storage has all that servers of earlier epochs have logged;
@@ -16,8 +17,12 @@
 //         founded it is not so.
 //   FTM7  Where storage makes pages from the logs nothing is redone: it is found out where they
 //         end, which is told with the pages that are granted (FP7 of fusion/pages).
-//   FTM8  There it also sees to it, while it serves, that all storage nodes get the logs of servers
-//         that are not there any more (log_keeper.h).
+//   FTM8  While it serves it sees to it that all storage nodes get the logs of servers that are not
+//         there any more (log_keeper.h).
+//   FTM9  Where it writes pages, it goes by a new placement for them once every server does that
+//         may read there (FV16), and in the place of another memory node it grants nothing before:
+//         else a server that has not heard of the placement could read from a quorum of the old one
+//         a version that is older than what a quorum of the new one has.
 //   FTM4  A lease that is lost is replaced, and the service goes on meanwhile: it is the stream
 //         that fences. If somebody else was given an epoch, this has ended.
 //   FTM5  What earlier attempts at founding a database left on storage nodes goes when a term
@@ -133,8 +138,11 @@ class FusionTerm {
   void make_sealer();
   void follow(const StatusOr<cluster::Placement>& now);
   Status note_placement(const cluster::Placement& placement);
+  [[nodiscard]] bool all_follow(uint64_t generation) const;
+  void follow_with_pages();
   [[nodiscard]] clients::ReplicaSet replicas() const;
   [[nodiscard]] clients::QuorumClientOptions log_nodes() const;
+  StatusOr<clients::QuorumClientOptions> log_nodes_now();
   Status keep_lease();
   [[nodiscard]] std::shared_ptr<registry::Lease> lease() const;
   [[nodiscard]] bool shares_pages() const noexcept { return options_.service.pages.slots != 0; }
@@ -169,6 +177,8 @@ class FusionTerm {
   std::shared_ptr<FusionService> service_;
   std::unique_ptr<LogKeeper> keeper_;  // FTM8; asks service_
   std::unique_ptr<cluster::Topology> topology_;
+  std::atomic<uint64_t> pages_generation_{0};  // FTM9: by which pages are written
+  std::atomic<uint64_t> waits_since_us_{0};    // for servers to follow a newer one; 0: it does not
   std::unique_ptr<registry::Watch> placement_watch_;  // last: it calls follow()
 };
 

@@ -80,15 +80,15 @@ void LogKeeper::note_failure(NodeId server, const Status& why) {
   failed.said = std::move(text);
   diag(Severity::kWarning,
        "fusion: a storage node lacks a part of the log of server %u, which is not there any more, "
-       "and could not be given it: %s. Pages with changes of that server cannot be made by that "
-       "node until it has it; it is tried again",
-       unsigned{server.value}, failed.said.c_str());
+       "and could not be given it: %s. Until it has it %s; it is tried again",
+       unsigned{server.value}, failed.said.c_str(),
+       options_.ends_matter ? "that node cannot make pages with changes of that server"
+                            : "that node does not vote in that log, and no other may be replaced");
 }
 
 // --- who lacks something ---
 
-// Of what is acknowledged. Zero: the node has no such log.
-StatusOr<Lsn> LogKeeper::end_at(size_t node, StreamId stream) {
+StatusOr<LogKeeper::Known> LogKeeper::known_at(size_t node, StreamId stream) {
   transport::CallOptions call;
   call.method = proto::kLogRead;
   call.deadline_us = monotonic_us() + kCallUs;
@@ -97,9 +97,9 @@ StatusOr<Lsn> LogKeeper::end_at(size_t node, StreamId stream) {
   STRATA_RETURN_IF_ERROR(channels_[node]->call(
       call, proto::encode(stream, quorum::ReadRequest{Lsn{}, 0, false, {}}), &answer));
   STRATA_ASSIGN_OR_RETURN(const quorum::ReadReply reply, proto::decode_read_reply(answer.payload));
-  if (is_not_found(reply.status)) return Lsn{};
+  if (is_not_found(reply.status)) return Known{};
   if (!reply.status.ok() && !is_out_of_range(reply.status)) return reply.status;
-  return reply.quorum_durable;
+  return Known{reply.quorum_durable, reply.votes};
 }
 
 // LKP3
@@ -115,10 +115,11 @@ bool LogKeeper::lacks(StreamId stream) {
   std::optional<Lsn> first;
   bool differ = false;
   for (size_t node = 0; node < channels_.size(); ++node) {
-    const auto end = end_at(node, stream);
-    if (!end.ok()) continue;
-    differ |= first.has_value() && *first != *end;
-    first = first.value_or(*end);
+    const auto known = known_at(node, stream);
+    if (!known.ok()) continue;
+    differ |= !known->votes;
+    differ |= options_.ends_matter && first.has_value() && *first != known->end;
+    first = first.value_or(known->end);
   }
   return differ;
 }
@@ -155,7 +156,7 @@ Status LogKeeper::complete_log(const cluster::EpochGrant& grant) {
       clients::RegistryControl::open(parts_.registry, parts_.keys, grant, parts_.call_timeout_us));
   if (!control->founded()) return error_not_found("nothing was published of this log");
   clients::QuorumLogOptions options;
-  options.client = parts_.storage();
+  STRATA_ASSIGN_OR_RETURN(options.client, parts_.storage_now());  // LSE5
   options.client.stream = grant.stream;
   options.client.quorum.keep_bytes_max = quorum::QuorumOptions{}.keep_bytes_max;
   options.holder = {grant.epoch, grant.epoch.value};

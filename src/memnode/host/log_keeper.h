@@ -1,15 +1,18 @@
-// Sees to it that every storage node gets the logs of servers that are not there any more, where
-// storage makes pages from the logs. A node that was away, or lost its folder, hears of the end of
-// a log from its writer; of a server that has left there is none, and a page in whose chain that
-// server's changes are missing could not be made by that node. Has a thread of its own.
+// Sees to it that every storage node gets the logs of servers that are not there any more. A node
+// that was away, lost its folder, or has come in another one's place hears of a log from its
+// writer; of a server that has left there is none. Without that log the node cannot vote when the
+// place is used again, and, where storage makes pages from the logs, could not make a page in whose
+// chain that server's changes are. Has a thread of its own.
 //
 //   LKP1  Only the log of a place that is settled (PLC4) is taken, and only while nobody holds it;
 //         it is settled again afterwards. Whoever comes for it meanwhile waits as for any holder.
 //         If this ends in the middle the place is one that is to be recovered, of which nothing is.
 //   LKP2  Nothing is written: an epoch is begun where the log ends, which every node hears of that
 //         answers, and which copies what it lacks from the others (quorum/README.md).
-//   LKP3  Nodes are asked first how far they know each log; one that all who answer know is left
-//         alone. One that could not be completed is tried again after pauses that grow.
+//   LKP3  Nodes are asked first whether they vote in a log, as one that came later does only once
+//         it has all of it, and, where they make pages from the logs, how far they know it. A log
+//         of which none of those who answer lacks anything is left alone. One that could not be
+//         completed is tried again after pauses that grow.
 //   LKP4  Why a log could not be completed is said once, and again when it is for another reason.
 #pragma once
 
@@ -35,6 +38,7 @@ struct LogKeeperOptions {
   uint64_t look_us = 2'000'000;       // between two looks
   uint64_t complete_us = 20'000'000;  // for nodes to copy what they lack
   uint64_t pause_us_max = 60'000'000;
+  bool ends_matter = true;  // LKP3: storage nodes make pages from the logs
 };
 
 class LogKeeper {
@@ -62,7 +66,11 @@ class LogKeeper {
   };
   void work();
   bool lacks(StreamId stream);
-  StatusOr<Lsn> end_at(size_t node, StreamId stream);
+  struct Known {
+    Lsn end;             // of what is acknowledged; zero: the node has no such log
+    bool votes = false;  // LKP3
+  };
+  StatusOr<Known> known_at(size_t node, StreamId stream);
   void note_failure(NodeId server, const Status& why);
   Status complete(const cluster::KnownPlace& place);
   Status complete_log(const cluster::EpochGrant& grant);

@@ -31,8 +31,9 @@ class LogKeeperTest : public testing::ServersLogTest {
   }
 
   LogKeeper keeper() {
-    return LogKeeper(parts(), [this] { return there_; },
-                     {.look_us = 0, .complete_us = 300'000, .pause_us_max = 0});
+    return LogKeeper(
+        parts(), [this] { return there_; },
+        {.look_us = 0, .complete_us = 300'000, .pause_us_max = 0, .ends_matter = ends_matter_});
   }
   cluster::Places places() { return {registry_.get(), keys_}; }
 
@@ -61,6 +62,7 @@ class LogKeeperTest : public testing::ServersLogTest {
   }
 
   std::set<uint8_t> there_;
+  bool ends_matter_ = true;
 };
 
 TEST_F(LogKeeperTest, ANodeThatWasAwayGetsTheLogOfOneThatIsGone) {  // LKP1, LKP2
@@ -82,6 +84,25 @@ TEST_F(LogKeeperTest, ANodeThatWasAwayGetsTheLogOfOneThatIsGone) {  // LKP1, LKP
   EXPECT_TRUE(keeper.look().ok());
   EXPECT_EQ(keeper.completed(), 1u) << "nothing is lacking any more";
   EXPECT_EQ(last_epoch(), epoch);
+}
+
+// As a node that came in another one's place has only an empty replica of it.
+TEST_F(LogKeeperTest, ANodeThatDoesNotVoteGetsTheLog) {  // LKP3
+  server_comes_and_goes(true);
+  nodes_[2]->set_mute(false);
+  ends_matter_ = false;
+  LogKeeper keeper = this->keeper();
+  const Epoch epoch = last_epoch();
+  ASSERT_TRUE(keeper.look().ok());
+  EXPECT_EQ(last_epoch(), epoch) << "all vote: what is lacking is the next writer's to send";
+  nodes_[2]->set_voting(false);
+  const Status looked = keeper.look();
+  ASSERT_TRUE(looked.ok()) << looked;
+  EXPECT_EQ(keeper.completed(), 1u);
+  EXPECT_TRUE(nodes_[2]->state().voting);
+  EXPECT_EQ(nodes_[2]->log(), nodes_[0]->log());
+  EXPECT_EQ(epoch_when_read_, last_epoch()) << "LSE5";
+  EXPECT_TRUE(is_settled());
 }
 
 TEST_F(LogKeeperTest, OneThatIsThereIsLeftAlone) {

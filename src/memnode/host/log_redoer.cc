@@ -30,7 +30,7 @@ class LogRedoer::Taken {
       return error_corruption("the registry has lost the checkpoint of log stream " +
                               std::to_string(grant_.stream.value));
     clients::QuorumLogOptions log;
-    log.client = parts.storage();
+    STRATA_ASSIGN_OR_RETURN(log.client, parts.storage_now());  // LSE5
     log.client.stream = grant_.stream;
     // What a storage node lacks of a log that ends here is little, or it copies it from others.
     log.client.quorum.keep_bytes_max = quorum::QuorumOptions{}.keep_bytes_max;

@@ -128,7 +128,7 @@ struct LogSealer::Chosen {
 
 // LSE1. A recovery that has chosen a log has the promises of a recovery quorum; it goes no further.
 StatusOr<Lsn> LogSealer::ask_storage(const cluster::EpochGrant& grant, bool founding) {
-  clients::QuorumClientOptions options = parts_.storage();
+  STRATA_ASSIGN_OR_RETURN(clients::QuorumClientOptions options, parts_.storage_now());  // LSE5
   options.stream = grant.stream;
   const auto chosen = std::make_shared<Chosen>();
   clients::QuorumEvents events;

@@ -7,6 +7,9 @@
 //         stream only once it is a member, so it is the one that was fenced, or an earlier one.
 //   LSE3  What is sealed is free in the registry: the server's next life, or who adopts its place,
 //         need not wait for a lease to end.
+//   LSE5  Whoever takes a stream here, to seal it, to redo it or to complete it, does so by a
+//         placement that was read after the stream's epoch was given (PR1): a node that came before
+//         would else let the epoch before go on.
 //   LSE4  What cannot be done is tried again, until it is done or stop(). Nothing is begun in the
 //         stream: it stays as it was found.
 #pragma once
@@ -42,10 +45,13 @@ class LogSealer {
     transport::World world;
     transport::Secret secret;
     std::string holder;  // in the registry
-    // As of now. What a stream is held under while it is sealed; the storage nodes of the placement
-    // and how they are asked, but for the stream.
+    // What a stream is held under while it is sealed, as of now.
     std::function<std::shared_ptr<registry::Lease>()> lease;
+    // The storage nodes of the placement as it was heard of last, and how they are asked, but for
+    // the stream. For reading only.
     std::function<clients::QuorumClientOptions()> storage;
+    // LSE5. The same of the placement as the registry has it now. Blocks. Errors: the registry's.
+    std::function<StatusOr<clients::QuorumClientOptions>()> storage_now;
     uint64_t call_timeout_us = 2'000'000;
     uint64_t seal_timeout_us = 5'000'000;  // for enough storage nodes to answer
     uint64_t again_us = 200'000;           // after a try that failed

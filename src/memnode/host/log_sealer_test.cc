@@ -1,4 +1,4 @@
-// Goal: LSE1-LSE4 and ERL1-ERL3: once a log is sealed nothing that its writer has under way becomes
+// Goal: LSE1-LSE5 and ERL1-ERL3: once a log is sealed nothing that its writer has under way becomes
 // durable, whoever comes next gets the stream at once, and what fails (registry, storage nodes, the
 // lease) is tried again; whether storage has all of a log is known from where it ends. Method:
 // storage nodes in memory (clients/storage/testing/fake_log_node.h), the registry in memory.
@@ -80,6 +80,24 @@ TEST_F(LogSealerTest, SilentStorageIsAskedAgain) {  // LSE4
   EXPECT_TRUE(wait_until([&] { return told == 1; }));
   EXPECT_TRUE(outcome.ok()) << outcome;
   EXPECT_TRUE(sealing->last_failure().ok());
+  EXPECT_TRUE(is_fenced(write(log.get())));
+}
+
+// Else a node that came meanwhile, and promised nothing, would go on for the epoch before.
+TEST_F(LogSealerTest, ThePlacementIsReadAfterTheEpochWasGiven) {  // LSE5
+  const auto servers_lease = grant_lease();
+  const auto grant = acquire("server-7", *servers_lease);
+  const auto log = open_log(grant, true);
+  ASSERT_NE(log, nullptr);
+  const auto sealing = sealer();
+  placement_failure_ = error_timed_out("the registry does not answer");
+  EXPECT_TRUE(is_timed_out(sealing->seal_now(kStream).status()));
+  EXPECT_GT(epoch_when_read_, grant.epoch);
+  EXPECT_TRUE(write(log.get()).ok()) << "nobody was asked by an older placement";
+  placement_failure_ = ok_status();
+  const auto sealed = sealing->seal_now(kStream);
+  ASSERT_TRUE(sealed.ok()) << sealed.status();
+  EXPECT_EQ(epoch_when_read_, sealed->epoch);
   EXPECT_TRUE(is_fenced(write(log.get())));
 }
 

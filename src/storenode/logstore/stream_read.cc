@@ -57,6 +57,7 @@ ReadReply Stream::read(const ReadRequest& request) {
     const MutexLock lock(mutex_);
     reply.quorum_durable = readable_end();
     reply.start = control_.start;
+    reply.votes = durable_end_ >= control_.voter_end;
     if (request.recovery && request.epoch != control_.promised.epoch) {
       reply.status = error_fenced("epoch " + std::to_string(control_.promised.epoch.value) +
                                   " is promised here");

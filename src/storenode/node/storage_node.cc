@@ -1,6 +1,7 @@
 #include "storenode/node/storage_node.h"
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "base/clock.h"
@@ -87,6 +88,7 @@ Status StorageNode::start() {
   STRATA_RETURN_IF_ERROR(open_stores());
   make_services();
   watch_placement();
+  STRATA_RETURN_IF_ERROR(make_replicas(&calls));
   STRATA_RETURN_IF_ERROR(listen());
   STRATA_RETURN_IF_ERROR(join(&calls));
   if (store_copier_ != nullptr) store_copier_->start();
@@ -298,9 +300,50 @@ StatusOr<quorum::StreamOrigin> StorageNode::origin(StreamId stream) {
   const cluster::StorageGroup group = group_->group();
   const auto place = group.place_of(options_.name);
   // ND6: others may have acknowledged by now what the registry does not know of yet.
-  const bool came_with_it = place.has_value() && group.joined_at(*place) == 0;
+  const bool came_with_it =
+      place.has_value() && (group.joined_at(*place) == 0 || is_younger(stream));
   return quorum::StreamOrigin{holder.has_value() ? holder->epoch : Epoch{},
                               came_with_it && !founded.has_value()};
+}
+
+// ND10
+bool StorageNode::is_younger(StreamId stream) const {
+  return has_several_writers(options_.profile) && !older_streams_.contains(stream);
+}
+
+// The placement that has this node was read before.
+StatusOr<std::vector<StreamId>> StorageNode::streams_begun(cluster::RegistryCalls* calls) {
+  STRATA_ASSIGN_OR_RETURN(
+      const registry::Listing listing,
+      calls->until_reached("reading which log streams there are", [&](uint64_t deadline_us) {
+        return registry_->list(keys_.streams(), deadline_us);
+      }));
+  std::set<std::string> keys;
+  for (const registry::KeyValue& entry : listing.entries) keys.insert(entry.key);
+  std::vector<StreamId> begun;
+  for (uint32_t number = 1; number <= cluster::kAuthorityStream.value; ++number)
+    if (keys.contains(keys_.epoch(StreamId{number}))) begun.push_back(StreamId{number});
+  return begun;
+}
+
+// ND10. Before anybody can reach this node.
+Status StorageNode::make_replicas(cluster::RegistryCalls* calls) {
+  if (!has_several_writers(options_.profile)) return ok_status();
+  STRATA_ASSIGN_OR_RETURN(const std::vector<StreamId> begun, streams_begun(calls));
+  older_streams_.insert(begun.begin(), begun.end());
+  for (const StreamId stream : begun) {
+    if (!is_not_found(logs_->status(stream).status())) continue;
+    STRATA_ASSIGN_OR_RETURN(
+        const quorum::StreamOrigin from,
+        calls->until_reached("reading what is known of log stream " + std::to_string(stream.value),
+                             [&](uint64_t) { return origin(stream); }));
+    const auto made = std::make_shared<std::promise<Status>>();
+    logs_->make_stream(stream, from,
+                       [made](const quorum::ChangeReply& reply) { made->set_value(reply.status); });
+    STRATA_RETURN_IF_ERROR(made->get_future().get());
+    note_stream_made(stream);
+  }
+  return ok_status();
 }
 
 // --- what is here ---

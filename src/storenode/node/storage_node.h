@@ -20,6 +20,10 @@
 //   ND9  Where several servers write, and it makes pages from their logs, it takes in every log of
 //        a server that it has, from when the log is begun here, and every one that the pages of a
 //        peer have taken in. Nothing of a log is cut off before.
+//   ND10  Where several servers write, it makes a replica, when it starts, of every log stream that
+//        was ever given an epoch. Of a stream that it has none of it knows from then on that it is
+//        younger than its place: everybody who ever has an epoch of that goes by placements that
+//        have this node, so it votes as one that came with its group (ND6).
 #pragma once
 
 #include <map>
@@ -107,6 +111,8 @@ class StorageNode {
       const cluster::Placement& placement) const;
   bool enter_group(const cluster::Placement& placement);
   void watch_placement();
+  StatusOr<std::vector<StreamId>> streams_begun(cluster::RegistryCalls* calls);
+  Status make_replicas(cluster::RegistryCalls* calls);
   Status stamp_folder();
   Status open_stores();
   Status open_replayed_pages();
@@ -123,6 +129,7 @@ class StorageNode {
   LogService::Parts parts();
   daemon::Offload offload();
   StatusOr<quorum::StreamOrigin> origin(StreamId stream);
+  [[nodiscard]] bool is_younger(StreamId stream) const;
   [[nodiscard]] std::string address_of(quorum::ReplicaIndex replica) const;
   [[nodiscard]] std::string address_of_nth_behind(size_t n) const;
   [[nodiscard]] quorum::ReplicaIndex own_replica() const;
@@ -150,6 +157,7 @@ class StorageNode {
   std::unique_ptr<cluster::GroupView> group_;
   std::unique_ptr<cluster::NodeAddresses> known_;
   std::unique_ptr<LogStore> logs_;
+  std::set<StreamId> older_streams_;  // ND10: those that were begun when this process began
   // By the profile: pages made from the log, or written by compute.
   Mutex views_mutex_{LatchRank::kLeaf};
   std::map<StreamId, std::unique_ptr<StreamLogView>> views_

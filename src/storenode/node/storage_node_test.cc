@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "base/diag.h"
 #include "base/testing/wait_until.h"
 #include "cluster/in_sync_nodes.h"
 #include "cluster/stream_epochs.h"
+#include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
 #include "registry/sim/testing/sim_thread.h"
@@ -254,6 +256,66 @@ TEST_F(StorageNodeTest, ANodeIsAdded) {
   EXPECT_EQ((*added)->status().write_quorum, 3u);
   EXPECT_TRUE(wait_until([&] { return nodes[2]->status().group_nodes.size() == 4; }));
   EXPECT_TRUE(nodes[0]->health().ok());
+}
+
+// ND10
+TEST_F(StorageNodeTest, ANewNodeOfSeveralWritersVotesInYoungerLogsOnly) {
+  const auto several = [this](const char* name) {
+    NodeOptions of = options(name);
+    of.profile = "fusion";
+    return of;
+  };
+  std::vector<std::unique_ptr<StorageNode>> nodes;
+  for (const char* name : {"s1", "s2", "s3"}) nodes.push_back(*open(several(name)));
+  const cluster::ClusterKeys keys = *cluster::ClusterKeys::of("main");
+  const uint64_t deadline = watcher_->now_us() + 10'000'000;
+  const auto lease = watcher_->grant_lease(
+      600, [](registry::LeaseId) {}, deadline);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  const auto begin = [&](StreamId stream) {
+    return cluster::StreamEpochs(watcher_.get(), keys)
+        .acquire({stream, "compute", Epoch{}, {}}, **lease, deadline);
+  };
+  constexpr StreamId kOlder{3}, kYounger{4};
+  const auto older = begin(kOlder);
+  ASSERT_TRUE(older.ok()) << older.status();
+  ASSERT_TRUE(begin(cluster::kAuthorityStream).ok());
+
+  NodeOptions fourth = several("s4");
+  fourth.initial_group.reset();
+  fourth.joining = Joining{"s1", 0};
+  auto joined = open(fourth);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  for (const StreamId stream : {kOlder, cluster::kAuthorityStream}) {
+    const auto made = (*joined)->logs()->state(stream);
+    ASSERT_TRUE(made.ok()) << "its server may be gone: nobody else makes it";
+    EXPECT_FALSE(made->voting);
+  }
+  EXPECT_EQ((*joined)->logs()->state(kOlder)->promised.value, older->epoch.value - 1) << "PR2";
+  EXPECT_TRUE(is_not_found((*joined)->logs()->state(kYounger).status()));
+
+  // A server that comes later needs its vote if the others are new, too.
+  const auto younger = begin(kYounger);
+  ASSERT_TRUE(younger.ok()) << younger.status();
+  const auto seal = [&](StreamId stream, Epoch epoch) {
+    transport::BlockingChannel channel(kSecret, (*joined)->address(), {});
+    transport::CallOptions call;
+    call.method = proto::kLogSeal;
+    call.deadline_us = monotonic_us() + 10'000'000;
+    transport::BlockingReply reply;
+    const quorum::SealRequest request{{epoch, epoch.value}};
+    EXPECT_TRUE(channel.call(call, proto::encode(stream, request), &reply).ok());
+    return (*joined)->logs()->state(stream);
+  };
+  const auto made = seal(kYounger, younger->epoch);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(made->voting);
+  // If it loses its folder it has forgotten what it promised.
+  joined->reset();
+  std::filesystem::remove_all(fourth.directory);
+  joined = open(fourth);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_FALSE((*joined)->logs()->state(kYounger)->voting);
 }
 
 // Never the first one that there happens to be.

@@ -138,6 +138,14 @@ Status LogService::check_epoch(StreamId stream, Epoch epoch) const {
                       std::to_string(state->promised.value));
 }
 
+Status LogService::votes_in_all() const {
+  for (const StreamStatus& stream : parts_.store->status())
+    if (!stream.state.voting)
+      return error_peer_down("this storage node does not have all of log stream " +
+                             std::to_string(stream.stream.value) + " yet");
+  return ok_status();
+}
+
 void LogService::on_log_truncate(OfStream<proto::TruncateRequest> call, Responder responder) {
   if (const Status allowed = check_epoch(call.stream, call.request.epoch); !allowed.ok())
     return responder.fail(allowed);

@@ -68,6 +68,8 @@ class LogService {
   void not_needed_by_writer(StreamId stream, Lsn below);
   // fenced unless `epoch` is at least what the stream's replica has promised here.
   Status check_epoch(StreamId stream, Epoch epoch) const;
+  // peer_down unless this node votes in all logs that it has a replica of.
+  [[nodiscard]] Status votes_in_all() const;
   // LSV4. Of the page service, too.
   [[nodiscard]] Status may_serve() const {
     return parts_.may_serve ? parts_.may_serve() : ok_status();

@@ -155,7 +155,11 @@ void PageService::answer_not_yet(const std::vector<GetPageRequest::Position>& wa
   responder->reply(proto::encode(reply));
 }
 
+// PS4. What this node was not given yet of a log may have begun spaces: it is none of those that
+// have one among them that knows all.
 void PageService::answer_spaces(Responder* responder) {
+  if (store_->streams_come())
+    if (const Status lacks = logs_->votes_in_all(); !lacks.ok()) return responder->fail(lacks);
   proto::ListSpacesReply reply;
   auto spaces = store_->list_spaces(&reply.as_of);
   if (!spaces.ok()) return responder->fail(spaces.status());

@@ -72,6 +72,10 @@ class FakeLogNode {
     const MutexLock lock(mutex_);
     mute_ = mute;
   }
+  void set_voting(bool voting) {  // false: until it has what a writer gives it
+    const MutexLock lock(mutex_);
+    state_.voting = voting;
+  }
   void set_error(const Status& error) {  // of begins and appends
     const MutexLock lock(mutex_);
     error_ = error;
@@ -169,6 +173,7 @@ class FakeLogNode {
     if (bytes.size() > known) log_ += bytes.substr(known);
     state_.end = Lsn{state_.start.value + log_.size()};
     state_.quorum_durable = std::max(state_.quorum_durable, std::min(durable, state_.end));
+    state_.voting = true;
     return changed(ok_status());
   }
   std::string read(const quorum::ReadRequest& request) STRATA_REQUIRES(mutex_) {
@@ -177,6 +182,7 @@ class FakeLogNode {
     reply.from = request.from;
     reply.quorum_durable = state_.quorum_durable;
     reply.start = state_.start;
+    reply.votes = state_.voting;
     const Lsn end = request.recovery ? state_.end : state_.quorum_durable;
     if (request.recovery && request.epoch != state_.promised) {
       reply.status = error_fenced("it was promised away");

@@ -293,6 +293,7 @@ class WireServer {
     request.beat.oldest_view = Cts{oldest_view};
     request.beat.bound = bound;
     request.members = members_heard;
+    request.placement = placement;
     STRATA_ASSIGN_OR_RETURN(const std::string bytes,
                             call(proto::kFusionRenew, proto::encode(request)));
     auto reply = proto::decode_fusion_renew_reply(bytes);
@@ -473,6 +474,7 @@ class WireServer {
   proto::PageCaller caller;
   proto::FusionJoinReply joined;
   uint64_t fences_heard = 0, members_heard = 0, locks_heard = 0;
+  uint64_t placement = UINT64_MAX;
   std::vector<proto::LockEvent> inbox;  // about row locks; the test takes them out
 };
 

@@ -49,6 +49,12 @@ class ServersLogTest : public ::testing::Test {
     options.tick_us = 10'000;
     return options;
   }
+  // LSE5: it is read once the epoch is there.
+  StatusOr<clients::QuorumClientOptions> storage_now() {
+    epoch_when_read_ = last_epoch();
+    if (!placement_failure_.ok()) return placement_failure_;
+    return storage();
+  }
   LogSealer::Parts parts() {
     return {.registry = registry_.get(),
             .keys = keys_,
@@ -59,6 +65,7 @@ class ServersLogTest : public ::testing::Test {
               return lease_is_lost_ ? nullptr : lease_;
             },
             .storage = [this] { return storage(); },
+            .storage_now = [this] { return storage_now(); },
             .call_timeout_us = 500'000,
             .seal_timeout_us = seal_timeout_us_,
             .again_us = 10'000};
@@ -125,6 +132,8 @@ class ServersLogTest : public ::testing::Test {
   std::unique_ptr<registry::SimRegistry> registry_ = sim_.store().connect();
   std::shared_ptr<registry::Lease> lease_;
   std::atomic<bool> lease_is_lost_{false};
+  Epoch epoch_when_read_;     // the stream's last one, when the placement was read last
+  Status placement_failure_;  // of reading it
   uint64_t seal_timeout_us_ = 10'000'000;
   Lsn at_;
 };
