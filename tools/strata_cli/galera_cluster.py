@@ -12,13 +12,14 @@ it: no command finds it again.
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pymysql
 
 from . import galera_packages
 from .cluster import free_ports
+from .dilation import Emulation
 from .process import kill_all, stop_all
 from .server import STOP_TIMEOUT_S, Server, Settings
 from .shell import StrataError, console
@@ -101,21 +102,24 @@ class GaleraCluster:
         self.folder = folder.resolve()
         self._preset = preset
         self._server_options = tuple(server_options)
+        self.emulation: Emulation | None = None  # whose nodes the servers are
         ports = free_ports(self.folder, servers * PORTS_EACH)
         self.servers = [
             GaleraServer(self.folder / f"server-{i + 1}", ports[i * PORTS_EACH : (i + 1) * PORTS_EACH]) for i in range(servers)
         ]
 
-    def start(self) -> None:
-        """Makes the cluster anew and returns when every server is synced. Raises StrataError, and nothing runs, if it cannot."""
+    def start(self, fill: Callable[[Server], None] = lambda _: None) -> None:
+        """Makes the cluster anew and returns when every server is synced. Raises StrataError, and nothing runs, if it cannot.
+
+        `fill`: what all servers hold from the start on, given to the one that founds it, in real time."""
         galera_packages.fetch(console.print)
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
-            self._prepare()
+            self._prepare(fill)
             for server in self.servers:
                 self._launch(server, founds=False)
             for server in self.servers:
-                server.wait_ready(START_TIMEOUT_S)
+                server.wait_ready(START_TIMEOUT_S * self._slower)
             self._wait_synced(len(self.servers))
         except BaseException as error:
             self.kill()
@@ -123,12 +127,17 @@ class GaleraCluster:
                 raise StrataError(f"{error}\n{self.log_tails()}") from error
             raise
 
-    def _prepare(self) -> None:
+    @property
+    def _slower(self) -> float:
+        return self.emulation.factor if self.emulation else 1.0
+
+    def _prepare(self, fill: Callable[[Server], None]) -> None:
         """Every server's folder, as one that has founded the cluster left it."""
         first, *others = self.servers
         self._launch(first, founds=True)
         first.wait_ready(START_TIMEOUT_S)
         self._wait_synced(1)
+        fill(first)
         if not first.stop():
             raise StrataError(f"{first.data.name} did not end in order")
         check_left_in_order(first.datadir / "grastate.dat")
@@ -140,7 +149,11 @@ class GaleraCluster:
 
     def _launch(self, server: GaleraServer, founds: bool) -> None:
         extra = (*server.options(self.servers), *(("--wsrep-new-cluster",) if founds else ()), *self._server_options)
-        server.launch(Settings(preset=self._preset, port=server.sql_port, engine="InnoDB"), extra=extra)
+        name = f"{PROFILE}-{server.data.name}"
+        emulated = self.emulation.environment(name, "compute") if self.emulation and not founds else {}
+        server.launch(Settings(preset=self._preset, port=server.sql_port, engine="InnoDB"), env=emulated, extra=extra)
+        if emulated and self.emulation:
+            self.emulation.guard(name, server.pid())
 
     def _wait_synced(self, size: int) -> None:
         """Until the first `size` servers are a group of so many, each with all that was committed."""
@@ -155,8 +168,9 @@ class GaleraCluster:
             except (pymysql.MySQLError, OSError):
                 return False
 
-        if not wait_until(synced, SYNCED_TIMEOUT_S):
-            raise StrataError(f"the servers were not a group of {size} within {SYNCED_TIMEOUT_S:.0f} s")
+        limit_s = SYNCED_TIMEOUT_S * self._slower
+        if not wait_until(synced, limit_s):
+            raise StrataError(f"the servers were not a group of {size} within {limit_s:.0f} s")
 
     def stop(self) -> None:
         stop_all(self.servers, STOP_TIMEOUT_S)

@@ -33,8 +33,9 @@ from strata_cli.experiments.polardbmp import (
     summed,
     survivor_share,
 )
-from strata_cli.experiments.polardbmp_cluster import OF_MEMORY, OF_SERVERS, SCRIPTS, Primaries
+from strata_cli.experiments.polardbmp_cluster import OF_MEMORY, OF_SERVERS, Primaries
 from strata_cli.experiments.polardbmp_course import Moment, phases
+from strata_cli.experiments.polardbmp_servers import SCRIPTS
 from strata_cli.experiments.result_page import sentence
 from strata_cli.shell import Outcome, StrataError
 from typer.testing import CliRunner
@@ -203,7 +204,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[st
         found.append((command, env))
         return Outcome(0, 1.0, log)
 
-    monkeypatch.setattr("strata_cli.experiments.polardbmp_cluster.run_logged", run)
+    monkeypatch.setattr("strata_cli.experiments.polardbmp_servers.run_logged", run)
     return found
 
 
@@ -399,5 +400,5 @@ def test_options_are_for_those_that_have_them(tmp_path: Path) -> None:
     for given in (["--quick"], ["--nodes", "1,2"], ["--shared", "0"], ["--seconds", "3"]):
         assert "give none" in refusal(FIG7, "--show", *given)
     assert "for the experiments of PolarDB-MP" in refusal("lego-fig11", "--nodes", "1,2")
-    assert "for the experiments of LegoBase" in refusal(FIG7, "--warehouses", "3")
+    assert "for experiments with TPC-C" in refusal(FIG7, "--warehouses", "3")
     assert "for the experiments of OpenAurora" in refusal(FIG7, "--add")
