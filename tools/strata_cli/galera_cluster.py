@@ -117,7 +117,8 @@ class GaleraCluster:
         try:
             self._prepare(fill)
             for server in self.servers:
-                self._launch(server, founds=False)
+                # One by itself has nobody to join: it founds its group each time.
+                self._launch(server, founds=len(self.servers) == 1, emulation=self.emulation)
             for server in self.servers:
                 server.wait_ready(START_TIMEOUT_S * self._slower)
             self._wait_synced(len(self.servers))
@@ -144,16 +145,16 @@ class GaleraCluster:
         for server in others:
             shutil.copytree(first.datadir, server.datadir)
         members = [str(uuid.uuid1()) for _ in self.servers]
-        for server, member in zip(self.servers, members, strict=True):
+        for server, member in zip(self.servers, members, strict=True) if others else ():
             (server.datadir / "gvwstate.dat").write_text(group_note(member, members))
 
-    def _launch(self, server: GaleraServer, founds: bool) -> None:
+    def _launch(self, server: GaleraServer, founds: bool, emulation: Emulation | None = None) -> None:
         extra = (*server.options(self.servers), *(("--wsrep-new-cluster",) if founds else ()), *self._server_options)
         name = f"{PROFILE}-{server.data.name}"
-        emulated = self.emulation.environment(name, "compute") if self.emulation and not founds else {}
+        emulated = emulation.environment(name, "compute") if emulation else {}
         server.launch(Settings(preset=self._preset, port=server.sql_port, engine="InnoDB"), env=emulated, extra=extra)
-        if emulated and self.emulation:
-            self.emulation.guard(name, server.pid())
+        if emulation:
+            emulation.guard(name, server.pid())
 
     def _wait_synced(self, size: int) -> None:
         """Until the first `size` servers are a group of so many, each with all that was committed."""

@@ -243,7 +243,7 @@ def _draw_scaling(axes: Any, result: Result, title: str) -> None:
     load, of = (TPCC, p95_of) if of_time else (title, tps_of)
     for system in COMPARED if plan.kind == SYSTEMS else (PROFILE,):
         for shared in (shared for each, shared in plan.mixes if each == load):
-            name = system if plan.kind == SYSTEMS else f"{shared} % shared"
+            name = system if plan.kind == SYSTEMS or load == TPCC else f"{shared} % shared"
             _draw_line(axes, result, {count: plan.label(load, shared, count, system) for count in plan.nodes}, name, of)
     if plan.kind == SYSTEMS:
         _draw_published(axes, plan, load)
