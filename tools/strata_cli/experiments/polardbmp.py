@@ -302,13 +302,13 @@ def _figure_11(result: Result) -> list[Finding | Bar]:
         mix, paper = f"{load}, {shared} % shared", OF_EIGHT.get((load, shared))
         if paper is not None:
             taurus, same = PUBLISHED[TAURUS][load, shared][PAPERS_SERVERS], most == PAPERS_SERVERS
-            told = f"in the paper {paper:g} times with {PAPERS_SERVERS}, Taurus-MM {taurus:g} times"
+            told = f"in the paper {paper:g} with {PAPERS_SERVERS}, Taurus-MM {taurus:g}"
             goal = paper if same else max(1.0, paper / PAPERS_SERVERS * most)
             found.append(bar(f"{mix}: {most} servers to one ({told})", paper if same else None, scales, more=True, goal=goal))
             found.append(bar(f"{mix}: {most} servers of Galera to one, no more than fusion", None, others, goal=scales.value))
-            what = f"{mix}: scaling to that of Galera (the paper's: to Taurus-MM's, with {PAPERS_SERVERS})"
+            what = f"{mix}: scaling to Galera's (paper: Taurus-MM's, {PAPERS_SERVERS} servers)"
             found.append(ratio(what, paper / taurus, to_others))
-            what = f"{mix}, {most} servers: throughput to Galera's (the paper's: to Taurus-MM's, with {PAPERS_SERVERS})"
+            what = f"{mix}, {most} servers: rate to Galera's (paper: Taurus-MM's, {PAPERS_SERVERS} servers)"
             found.append(ratio(what, TO_TAURUS[load, shared], faster))
     return found
 

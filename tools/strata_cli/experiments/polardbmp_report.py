@@ -210,7 +210,7 @@ def plot(experiment: Experiment, result: Result, file: Path) -> None:
     findings = experiment.findings(result)
     titles = _parts(result)
     parts = max(len(titles) + bool(findings), 1)
-    size = (6.0, max(5.4, 0.65 * len(findings)))
+    size = (6.0, max(5.4, (0.9 if result.plan.kind == SYSTEMS else 0.65) * len(findings)))
     title = f"{experiment.title} ({experiment.paper})"
     with drawn(title, caption_of(experiment, result), file, parts, size, 110) as all_axes:
         for axes, of_part in zip(all_axes, titles, strict=False):
