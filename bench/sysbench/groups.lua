@@ -9,6 +9,7 @@ require(os.getenv("STRATA_MIX"))
 
 sysbench.cmdline.options.shared = {"Percent of choices that are of the shared group", 0}
 sysbench.cmdline.options.shared_group = {"Its number", 2}
+sysbench.cmdline.options.name_variable = {"Of a server, with its name, which ends with its number", "strata_node_name"}
 
 local uniform = sysbench.rand.uniform
 local connection, own_group
@@ -31,7 +32,7 @@ end
 -- The tables' names are within statements: they change on their way to the server.
 local function connect()
    connection = sysbench.sql.driver():connect()
-   own_group = tonumber(connection:query_row("SELECT @@strata_node_name"):match("%d+$"))
+   own_group = tonumber(connection:query_row("SELECT @@" .. sysbench.opt.name_variable):match("%d+$"))
    con = {
       prepare = function(_, text) return connection:prepare(renamed(text)) end,
       query = function(_, text) return connection:query(renamed(text)) end,

@@ -861,8 +861,10 @@ def experiment(
     ] = False,
     nodes: Annotated[str | None, typer.Option(help="Servers that write the same tables, as in 1,2,4; 8 at most.")] = None,
     shared: Annotated[str | None, typer.Option(help="Percent of the statements that are of shared tables, as in 0,100.")] = None,
-    rows: Annotated[int | None, typer.Option(help="Rows of each table.")] = None,
-    warehouses: Annotated[int | None, typer.Option(help="Of TPC-C.", min=1)] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="Rows of each table; subscribers of each server (TATP), items (TPC-C).")
+    ] = None,
+    warehouses: Annotated[int | None, typer.Option(help="Of TPC-C; of each server, where several write.", min=1)] = None,
     tpch_scale: Annotated[float | None, typer.Option("--scale", help="Of TPC-H.", min=0.01)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes: less data, shorter runs.")] = False,
     threads: Annotated[int | None, typer.Option(help="Clients; of each server, where several write.")] = None,

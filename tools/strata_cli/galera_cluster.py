@@ -12,13 +12,14 @@ it: no command finds it again.
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pymysql
 
 from . import galera_packages
 from .cluster import free_ports
+from .dilation import Emulation
 from .process import kill_all, stop_all
 from .server import STOP_TIMEOUT_S, Server, Settings
 from .shell import StrataError, console
@@ -101,21 +102,25 @@ class GaleraCluster:
         self.folder = folder.resolve()
         self._preset = preset
         self._server_options = tuple(server_options)
+        self.emulation: Emulation | None = None  # whose nodes the servers are
         ports = free_ports(self.folder, servers * PORTS_EACH)
         self.servers = [
             GaleraServer(self.folder / f"server-{i + 1}", ports[i * PORTS_EACH : (i + 1) * PORTS_EACH]) for i in range(servers)
         ]
 
-    def start(self) -> None:
-        """Makes the cluster anew and returns when every server is synced. Raises StrataError, and nothing runs, if it cannot."""
+    def start(self, fill: Callable[[Server], None] = lambda _: None) -> None:
+        """Makes the cluster anew and returns when every server is synced. Raises StrataError, and nothing runs, if it cannot.
+
+        `fill`: what all servers hold from the start on, given to the one that founds it, in real time."""
         galera_packages.fetch(console.print)
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
-            self._prepare()
+            self._prepare(fill)
             for server in self.servers:
-                self._launch(server, founds=False)
+                # One by itself has nobody to join: it founds its group each time.
+                self._launch(server, founds=len(self.servers) == 1, emulation=self.emulation)
             for server in self.servers:
-                server.wait_ready(START_TIMEOUT_S)
+                server.wait_ready(START_TIMEOUT_S * self._slower)
             self._wait_synced(len(self.servers))
         except BaseException as error:
             self.kill()
@@ -123,24 +128,33 @@ class GaleraCluster:
                 raise StrataError(f"{error}\n{self.log_tails()}") from error
             raise
 
-    def _prepare(self) -> None:
+    @property
+    def _slower(self) -> float:
+        return self.emulation.factor if self.emulation else 1.0
+
+    def _prepare(self, fill: Callable[[Server], None]) -> None:
         """Every server's folder, as one that has founded the cluster left it."""
         first, *others = self.servers
         self._launch(first, founds=True)
         first.wait_ready(START_TIMEOUT_S)
         self._wait_synced(1)
+        fill(first)
         if not first.stop():
             raise StrataError(f"{first.data.name} did not end in order")
         check_left_in_order(first.datadir / "grastate.dat")
         for server in others:
             shutil.copytree(first.datadir, server.datadir)
         members = [str(uuid.uuid1()) for _ in self.servers]
-        for server, member in zip(self.servers, members, strict=True):
+        for server, member in zip(self.servers, members, strict=True) if others else ():
             (server.datadir / "gvwstate.dat").write_text(group_note(member, members))
 
-    def _launch(self, server: GaleraServer, founds: bool) -> None:
+    def _launch(self, server: GaleraServer, founds: bool, emulation: Emulation | None = None) -> None:
         extra = (*server.options(self.servers), *(("--wsrep-new-cluster",) if founds else ()), *self._server_options)
-        server.launch(Settings(preset=self._preset, port=server.sql_port, engine="InnoDB"), extra=extra)
+        name = f"{PROFILE}-{server.data.name}"
+        emulated = emulation.environment(name, "compute") if emulation else {}
+        server.launch(Settings(preset=self._preset, port=server.sql_port, engine="InnoDB"), env=emulated, extra=extra)
+        if emulation:
+            emulation.guard(name, server.pid())
 
     def _wait_synced(self, size: int) -> None:
         """Until the first `size` servers are a group of so many, each with all that was committed."""
@@ -155,8 +169,9 @@ class GaleraCluster:
             except (pymysql.MySQLError, OSError):
                 return False
 
-        if not wait_until(synced, SYNCED_TIMEOUT_S):
-            raise StrataError(f"the servers were not a group of {size} within {SYNCED_TIMEOUT_S:.0f} s")
+        limit_s = SYNCED_TIMEOUT_S * self._slower
+        if not wait_until(synced, limit_s):
+            raise StrataError(f"the servers were not a group of {size} within {limit_s:.0f} s")
 
     def stop(self) -> None:
         stop_all(self.servers, STOP_TIMEOUT_S)

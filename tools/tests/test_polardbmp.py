@@ -9,7 +9,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from strata_cli import compute_servers, dilation, paths
+from strata_cli import compute_servers, dilation, galera_cluster, paths
 from strata_cli.bench.servers import MIB
 from strata_cli.dilation import Wish
 from strata_cli.experiments import courses, polardbmp, polardbmp_course, polardbmp_report
@@ -18,12 +18,15 @@ from strata_cli.experiments.comparisons import Bar
 from strata_cli.experiments.courses import possible
 from strata_cli.experiments.polardbmp import (
     EXPERIMENTS,
+    GALERA,
     GROWTH,
     INDEXES,
     RECOVERY,
     STARTED_AGAIN,
     STAYS_DOWN,
     SURVIVOR,
+    TATP,
+    TPCC,
     VICTIM,
     Plan,
     Result,
@@ -33,8 +36,10 @@ from strata_cli.experiments.polardbmp import (
     summed,
     survivor_share,
 )
-from strata_cli.experiments.polardbmp_cluster import OF_MEMORY, OF_SERVERS, SCRIPTS, Primaries
+from strata_cli.experiments.polardbmp_cluster import OF_MEMORY, OF_SERVERS, Primaries
 from strata_cli.experiments.polardbmp_course import Moment, phases
+from strata_cli.experiments.polardbmp_galera import Replicas
+from strata_cli.experiments.polardbmp_servers import SCRIPTS
 from strata_cli.experiments.result_page import sentence
 from strata_cli.shell import Outcome, StrataError
 from typer.testing import CliRunner
@@ -67,6 +72,72 @@ def test_with_fewer_servers_than_the_papers_a_share_of_its_ratio_is_wanted() -> 
     (found,) = EXPERIMENTS[FIG7].findings(measured(FIG7, scaling(rates), **changes))
     assert isinstance(found, Bar) and found.paper is None and found.goal == pytest.approx(2.7) and found.agrees
     assert "in the paper 5.4 times with 8" in found.what
+
+
+def test_figure_8_wants_as_many_times_as_there_are_servers() -> None:
+    found = {1: (100.0, 50.0), 2: (170.0, 60.0), 4: (300.0, 100.0)}
+    runs = [
+        Run(scaling_label(TATP, 0, servers), tps, costs={"compute_cpu_us": us, "memory_cpu_us": us, "storage_cpu_us": 0.0})
+        for servers, (tps, us) in found.items()
+    ]
+    findings = EXPERIMENTS["polardbmp-fig8"].findings(measured("polardbmp-fig8", runs))
+    told = [(finding.paper, finding.ours, finding.agrees) for finding in findings]
+    assert told == [(2.0, 1.7, True), (1.0, 1.2, True), (4.0, 3.0, False), (1.0, 2.0, False)]
+
+
+def test_figure_9_compares_new_orders_and_how_long_transactions_take() -> None:
+    runs = [Run(scaling_label(TPCC, 0, servers), tps, p95_ms=ms) for servers, tps, ms in ((1, 100.0, 10.0), (2, 190.0, 16.0))]
+    result = measured("polardbmp-fig9", runs, nodes=(1, 2))
+    findings = EXPERIMENTS["polardbmp-fig9"].findings(result)
+    assert [(finding.ours, finding.agrees) for finding in findings] == [(1.9, True), (1.6, False)]
+    page = polardbmp_report.markdown(EXPERIMENTS["polardbmp-fig9"], result, Path("a.png"))
+    assert (
+        "| setup | new orders/min | to one server | 95th percentile, ms |" in page
+        and "| tpcc, 2 servers | 190 | 1.90 | 16.0 |" in page
+    )
+    assert "conditions 1 to 4" in page and "2 warehouses of each server, with 100,000 items" in page
+
+
+def of_systems(name: str, rates: dict[tuple[str, str, int], float]) -> Result:
+    plan = EXPERIMENTS[name].plan
+    shared = dict(plan.mixes)
+    runs = [Run(plan.label(load, shared[load], servers, system), tps) for (system, load, servers), tps in rates.items()]
+    return measured(name, runs, nodes=(1, 4))
+
+
+OF_SYSTEMS = {
+    (system, load, servers): tps
+    for system, rates in (("fusion", {1: 100.0, 4: 300.0}), (GALERA, {1: 120.0, 4: 150.0}))
+    for load in ("read_write", "write_only")
+    for servers, tps in rates.items()
+}
+
+
+def test_figures_11_and_12_set_galera_and_published_ratios_beside_ours(tmp_path: Path) -> None:
+    result = of_systems("polardbmp-fig11", OF_SYSTEMS)
+    findings = EXPERIMENTS["polardbmp-fig11"].findings(result)
+    assert [finding.ours for finding in findings[:4]] == pytest.approx([3.0, 1.25, 2.4, 2.0])
+    assert findings[2].paper == pytest.approx(3.0) and findings[3].paper == 3.17 and all(each.agrees for each in findings)
+    page = polardbmp_report.markdown(EXPERIMENTS["polardbmp-fig11"], result, Path("a.png"))
+    assert "Taurus-MM 1.5 times with 4 and 1.88 times with 8 (read_write, 50 % shared)" in page and "Aurora" not in page
+    assert "in turns with a Galera cluster of as many" in page and "replicated bytes" in page
+    polardbmp_report.plot(EXPERIMENTS["polardbmp-fig11"], result, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    few = EXPERIMENTS["polardbmp-fig12"].findings(of_systems("polardbmp-fig12", OF_SYSTEMS))
+    assert "Aurora-MM's less than 1.5 times" in few[0].what and [finding.ours for finding in few[:2]] == [3.0, 1.25]
+
+
+def test_two_systems_are_measured_in_turns() -> None:
+    plan = EXPERIMENTS["polardbmp-fig11"].plan
+    assert plan.mixes == [("read_write", 50), ("write_only", 30)]
+    assert [setup.system for setup in plan.setups] == ["fusion", GALERA] * 6
+    assert len({setup.label for setup in plan.setups}) == 12
+    with pytest.raises(StrataError, match="a percentage for each of read_write, write_only"):
+        plan.changed({"shared": (50,)})
+    with pytest.raises(StrataError, match="in its specification"):
+        EXPERIMENTS["polardbmp-fig9"].plan.changed({"shared": (10,)})
+    with pytest.raises(StrataError, match="one of each server"):
+        EXPERIMENTS["polardbmp-fig9"].plan.changed({"warehouses": 0})
 
 
 def test_figure_10_compares_each_number_of_servers_with_the_first() -> None:
@@ -203,7 +274,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[st
         found.append((command, env))
         return Outcome(0, 1.0, log)
 
-    monkeypatch.setattr("strata_cli.experiments.polardbmp_cluster.run_logged", run)
+    monkeypatch.setattr("strata_cli.experiments.polardbmp_servers.run_logged", run)
     return found
 
 
@@ -227,6 +298,64 @@ def test_a_load_is_told_its_groups(asked: list[tuple[list[str], dict[str, str]]]
     assert "--mysql-socket=/sockets/compute-1,/sockets/compute-2" in command and command[-1] == "run"
     assert (environment["STRATA_MIX"], other["STRATA_MIX"]) == ("oltp_write_only", "production")
     assert command[1] == str(SCRIPTS / "groups.lua") and Path(command[1]).exists()
+
+
+def test_our_own_mixes_are_counted_and_checked_on_every_server(
+    asked: list[tuple[list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    printed = tmp_path / "bench-polardbmp-all.log"
+    printed.write_text("tally get_access_data 5\ntally inserted 2\n    transactions:    5      (1.00 per sec.)\n")
+    monkeypatch.setattr(paths, "LOGS", tmp_path)
+    primaries = Primaries(EXPERIMENTS["polardbmp-fig8"].plan, tmp_path / "a", 4)
+    servers: list[Any] = [FakeServer("compute-1"), FakeServer("compute-2")]
+    for _ in range(2):
+        primaries.run(TATP, 10, servers, 16, 8)
+    command, _ = asked[0]
+    assert {"--subscribers=100000", "--servers=2", "--shared=10", "--percentile=99", "--threads=16"} <= set(command)
+    assert command[1] == str(SCRIPTS / "tatp.lua") and not any(word.startswith("--tables") for word in command)
+    monkeypatch.setattr(primaries, "serving", lambda: servers)
+    counted: list[dict[str, int]] = []
+
+    def problems(ask: Any, before: Any, of: dict[str, int]) -> list[str]:
+        counted.append(dict(of))
+        return [] if len(counted) < 2 else ["a row is gone"]
+
+    assert primaries._mix is not None
+    monkeypatch.setattr(type(primaries._mix), "problems", lambda _, *given: problems(*given))
+    with pytest.raises(StrataError, match=r"compute-2 does not hold .*a row is gone"):
+        primaries.check()
+    assert counted == [{"get_access_data": 10, "inserted": 4}] * 2
+    assert "inserted 4" in primaries.checked()
+
+
+def test_galera_gets_the_same_load_and_its_servers_are_nodes(
+    asked: list[tuple[list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = replace(EXPERIMENTS["polardbmp-fig11"].plan, dilation=4.0, cores={"compute": 2, "storage": 1, "client": 1})
+    emulation = dilation.Emulation(plan.wish(), tmp_path / "nodes")
+    emulation.begin()
+    replicas = Replicas(plan, tmp_path / "g", emulation)
+    started: list[int] = []
+    monkeypatch.setattr(galera_cluster.GaleraCluster, "start", lambda cluster, fill: started.append(len(cluster.servers)))
+    for count in (2, 2, 4):
+        replicas.use(count)
+    assert started == [2, 4], "one that is there already is kept"
+    replicas.run("write_only", 30, replicas.serving(), 16, 8)
+    command, environment = asked[-1]
+    assert {"--name_variable=wsrep_node_name", "--shared=30", "--shared_group=5", "--mysql-db=bench_innodb"} <= set(command)
+    assert environment["STRATA_DILATE_FACTOR"] == "4.000"
+    replicas.make_tables(FakeServer("server-1"))  # type: ignore[arg-type]
+    command, environment = asked[-1]
+    assert command[-1] == "prepare" and "STRATA_DILATE_FACTOR" not in environment, "in real time"
+    launched: list[dict[str, str]] = []
+    cluster = replicas._cluster
+    assert cluster is not None
+    server = cluster.servers[0]
+    monkeypatch.setattr(type(server), "launch", lambda _, settings, *, env, extra: launched.append(env))
+    cluster._launch(server, founds=True)
+    cluster._launch(server, founds=False, emulation=emulation)
+    assert launched[0] == {} and launched[1]["STRATA_DILATE_CORES"] == "2"
+    assert cluster._slower == 4.0
 
 
 def test_a_table_has_the_indexes_that_are_asked_for(tmp_path: Path) -> None:
@@ -399,5 +528,5 @@ def test_options_are_for_those_that_have_them(tmp_path: Path) -> None:
     for given in (["--quick"], ["--nodes", "1,2"], ["--shared", "0"], ["--seconds", "3"]):
         assert "give none" in refusal(FIG7, "--show", *given)
     assert "for the experiments of PolarDB-MP" in refusal("lego-fig11", "--nodes", "1,2")
-    assert "for the experiments of LegoBase" in refusal(FIG7, "--warehouses", "3")
+    assert "for experiments with TPC-C" in refusal(FIG7, "--warehouses", "3")
     assert "for the experiments of OpenAurora" in refusal(FIG7, "--add")

@@ -126,10 +126,13 @@ def _legobase(chosen: legobase.Experiment, options: Options, files: Files) -> No
 
 def _polardbmp(chosen: polardbmp.Experiment, options: Options, files: Files) -> None:
     _only_openaurora(options)
-    if options.warehouses is not None or options.scale is not None:
-        raise StrataError("--warehouses and --scale are for the experiments of LegoBase")
+    if options.scale is not None:
+        raise StrataError("--scale is for the experiments of LegoBase")
+    if options.warehouses is not None and polardbmp.TPCC not in chosen.plan.loads:
+        raise StrataError("--warehouses is for experiments with TPC-C")
     lists = {"nodes": options.nodes, "shared": options.shared}
     wanted = options.changes() | {wish: numbers(wish, text) for wish, text in lists.items() if text is not None}
+    wanted |= {"warehouses": options.warehouses} if options.warehouses is not None else {}
     _compared(chosen, wanted, options, files, polardbmp_report.PAGES, polardbmp_course.run)
 
 

@@ -4,6 +4,7 @@ second time the other way round."""
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -21,10 +22,13 @@ from ..waiting import wait_until
 from .courses import COMMIT_LIMIT_S, LOOK_S, Background, not_void, possible, undisturbed, warm_up_s
 from .polardbmp import (
     BEHIND,
+    GALERA,
     GROWTH,
     INDEXES,
     RECOVERY,
     SURVIVOR,
+    SYSTEMS,
+    TPCC,
     VICTIM,
     Plan,
     Result,
@@ -33,7 +37,9 @@ from .polardbmp import (
     summed,
     survivor_share,
 )
-from .polardbmp_cluster import Measured, Primaries
+from .polardbmp_cluster import Primaries
+from .polardbmp_galera import Replicas
+from .polardbmp_servers import Measured, Servers
 
 FOLDER = paths.BUILD / "bench" / "polardbmp"
 WARM_UP_S = 3
@@ -46,22 +52,42 @@ def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], No
     plan, notes = possible(plan, FOLDER.with_name("polardbmp-dilation"))
     with alone(FOLDER.parent / "lock"):
         primaries = Primaries(plan, FOLDER, 1 if plan.kind == GROWTH else plan.most_servers)
+        replicas: Replicas | None = None
         try:
             result = _begun(primaries, plan, notes, lock)
+            if plan.kind == SYSTEMS:
+                replicas = Replicas(plan, FOLDER.with_name("polardbmp-galera"), primaries.emulation)
             for number in range(repeats):
-                setups = plan.setups
-                for setup in setups if number % 2 == 0 else reversed(setups):
-                    with undisturbed(lock):
-                        measured = one_run(primaries, plan, setup)
-                    result.runs.append(measured)
-                    console.print(f"  {setup.label}: {measured.tps:,.1f} transactions/s{_shown(measured)}", markup=False)
+                _all_setups(primaries, replicas, result, number % 2 == 1, lock)
                 keep(result)
         except BaseException:
             primaries.stop()
-            console.print("logs:", ", ".join(paths.relative(part.log) for part in primaries.cluster.parts().values()))
+            logs = [part.log for part in (*primaries.cluster.parts().values(), *(replicas.serving() if replicas else ()))]
+            console.print("logs:", ", ".join(map(paths.relative, logs)))
             raise
+        finally:
+            if replicas:
+                replicas.end()
         primaries.end()
         return result
+
+
+def _all_setups(primaries: Primaries, replicas: Replicas | None, result: Result, backwards: bool, lock: Path | None) -> None:
+    """Once. What our own mixes leave is checked behind all of them: to look at every row makes it shared by all servers, which
+    the next run would have to undo."""
+    plan = result.plan
+    for setup in reversed(plan.setups) if backwards else plan.setups:
+        with undisturbed(lock):
+            if replicas is not None and setup.system == GALERA:
+                measured = one_of_galera(replicas, plan, setup)
+            else:
+                measured = one_run(primaries, plan, setup)
+        result.runs.append(measured)
+        console.print(f"  {setup.label}: {measured.tps:,.1f} {plan.unit}{_shown(measured)}", markup=False)
+    if plan.is_own_mix:
+        primaries.use(plan.most_servers)
+        primaries.check()
+        console.print(f"  checked: {primaries.checked()}", markup=False)
 
 
 def _begun(primaries: Primaries, plan: Plan, notes: list[str], lock: Path | None) -> Result:
@@ -84,6 +110,11 @@ def _shown(run: Run) -> str:
     return "".join(f", {each}" for each in said)
 
 
+def one_of_galera(replicas: Replicas, plan: Plan, setup: Setup) -> Run:
+    replicas.use(setup.servers)
+    return not_void(lambda: scaled(replicas, plan, setup))
+
+
 def one_run(primaries: Primaries, plan: Plan, setup: Setup) -> Run:
     if plan.kind in (RECOVERY, GROWTH):
         with primaries.watched() as machine:
@@ -98,9 +129,10 @@ def one_run(primaries: Primaries, plan: Plan, setup: Setup) -> Run:
 # --- runs of one setup after another -------------------------------------------------------------------------------
 
 
-def scaled(primaries: Primaries, plan: Plan, setup: Setup) -> Run:
-    found = _warm_measured(primaries, setup, setup.servers * plan.threads, plan.seconds)
-    return Run(setup.label, found.rate, found.p99_ms, None, found.costs, void=found.void)
+def scaled(servers: Servers, plan: Plan, setup: Setup) -> Run:
+    found = _warm_measured(servers, setup, setup.servers * plan.threads, plan.seconds)
+    run = Run(setup.label, found.rate, found.percentile_ms, None, found.costs, void=found.void)
+    return replace(run, p99_ms=None, p95_ms=found.percentile_ms) if TPCC in plan.loads else run
 
 
 def with_indexes(primaries: Primaries, plan: Plan, setup: Setup) -> Run:
@@ -108,14 +140,14 @@ def with_indexes(primaries: Primaries, plan: Plan, setup: Setup) -> Run:
     primaries.make_wide(setup.indexes)
     many = _warm_measured(primaries, setup, setup.servers * plan.threads, plan.seconds)
     one = _warm_measured(primaries, setup, 1, plan.seconds)
-    return Run(setup.label, many.rate, many.p99_ms, one.mean_ms, many.costs, void=many.void or one.void)
+    return Run(setup.label, many.rate, many.percentile_ms, one.mean_ms, many.costs, void=many.void or one.void)
 
 
-def _warm_measured(primaries: Primaries, setup: Setup, threads: int, seconds: int) -> Measured:
-    servers = primaries.serving()
-    primaries.run(setup.load, setup.shared, servers, threads, WARM_UP_S)
-    primaries.wait_until_quiet()
-    return primaries.measure(setup.load, setup.shared, servers, threads, seconds)
+def _warm_measured(of: Servers, setup: Setup, threads: int, seconds: int) -> Measured:
+    servers = of.serving()
+    of.run(setup.load, setup.shared, servers, threads, WARM_UP_S)
+    of.wait_until_quiet()
+    return of.measure(setup.load, setup.shared, servers, threads, seconds)
 
 
 # --- a kill --------------------------------------------------------------------------------------------------------

@@ -1,38 +1,48 @@
 """The pages, plots and JSON of the experiments of polardbmp.py."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ..bench.servers import MIB
-from .comparisons import quotient
+from .comparisons import quotient, tps_of
 from .polardbmp import (
+    COMPARED,
     GROWTH,
     INDEXES,
     PROFILE,
+    PUBLISHED,
     RECOVERY,
     SCALING,
+    SYSTEMS,
+    TATP,
     TITLE,
+    TPCC,
     Experiment,
     Plan,
     Result,
     Run,
     indexes_label,
-    scaling_label,
+    p95_of,
     summed,
 )
 from .report import draw_ratios
 from .result_page import Pages, drawn, emulation, listed
 
 NAME_WIDTH = 34  # characters
-UNIT = "transactions/s"
 OTHERS_MAX = 0.1  # cores that other programs may use without being mentioned
 # Of a transaction, in this order; what they are of is in docs/experiments.md.
 COSTS = (
     "page_transfers", "page_grants", "page_reads", "storage_reads", "row_lock_waits", "row_lock_wait_us", "deadlocks", "refused",
     "timestamps", "log_bytes", "log_sync_us", "compute_cpu_us", "memory_cpu_us", "storage_cpu_us",
 )  # fmt: skip
+OF_GALERA = ("refused_at_commit", "replicated_bytes")
+BUT_GALERA = (
+    "of Galera there is only the CPU time of its servers, what was refused (of that, at COMMIT, for what others had written),"
+    " and the bytes that it sent to the others"
+)
+LATENCY = "95th percentile"
 EXPLAINED = (
     "Of a transaction, of all servers together: pages that a server had to give up for another one (page transfers), pages that"
     " servers were granted and read, of these from storage; waits for rows, their microseconds, deadlocks, and transactions that"
@@ -41,20 +51,31 @@ EXPLAINED = (
 
 
 def scale(result: Result) -> str:
-    plan = result.plan
-    if plan.kind == INDEXES:
-        data = f"one table of {plan.rows:,} rows at first, into which all servers insert"
-    else:
-        data = (
-            f"groups of {plan.tables} tables of {plan.rows:,} rows, one for each server and one for all"
-            f" ({result.data_bytes / MIB:,.0f} MiB)"
-        )
+    plan, data = result.plan, _data(result)
     servers = ", ".join(str(count) for count in plan.nodes)
     return (
-        f"Scale: {servers} servers with a pool of {plan.pool} each, profile {PROFILE}; {data}; {plan.threads} clients of each"
+        f"Scale: {servers} servers with a pool of {plan.pool} each, {_systems(plan)}; {data}; {plan.threads} clients of each"
         f" server, {_seconds(plan)}; a memory node of {plan.memory}, three storage nodes, link {plan.link}; read committed;"
         f" medians of {result.repeats()} runs; all processes and the load on one machine with {result.machine['cores']} cores."
     )
+
+
+def _data(result: Result) -> str:
+    plan, size = result.plan, f"({result.data_bytes / MIB:,.0f} MiB)"
+    if plan.kind == INDEXES:
+        return f"one table of {plan.rows:,} rows at first, into which all servers insert"
+    if plan.loads == (TATP,):
+        return f"{plan.rows:,} subscribers of each server {size}"
+    if plan.loads == (TPCC,):
+        of_each = f"{plan.rows:,} items and 3 % as many customers a district"
+        return f"{plan.warehouses} warehouses of each server, with {of_each} {size}"
+    return f"groups of {plan.tables} tables of {plan.rows:,} rows, one for each server and one for all {size}"
+
+
+def _systems(plan: Plan) -> str:
+    if plan.kind == SYSTEMS:
+        return f"profile {PROFILE} in turns with a Galera cluster of as many (InnoDB, with as much memory)"
+    return f"profile {PROFILE}"
 
 
 def _seconds(plan: Plan) -> str:
@@ -84,7 +105,31 @@ def remarks(result: Result) -> list[str]:
             f" {result.machine['cores']} cores, so that more servers cannot do more work: what sharing costs can be seen here,"
             " how servers scale cannot (--dilation)."
         )
+    if plan.kind == SYSTEMS:
+        said += [published(plan), *([GALERA_LINK] if plan.link != "none" or wish.dilated else [])]
+    if plan.is_own_mix:
+        said.append(CHECKED[plan.loads[0]])
     return said
+
+
+GALERA_LINK = "Galera's servers reach each other over the loopback interface, which is not modelled, and costs no emulated time."
+CHECKED = {
+    TATP: "Checked on every server after all runs: no row is missing or changed that no transaction changes, and there are as"
+    " many call forwardings as were inserted and not deleted, each with its special facility.",
+    TPCC: "Checked on every server after all runs: TPC-C's consistency conditions 1 to 4, and that orders, lines, payments,"
+    " amounts, stocks and deliveries have grown by what clients have committed.",
+}
+
+
+def published(plan: Plan) -> str:
+    """Of systems that nobody can run, by load."""
+    said = []
+    for system, ratios in PUBLISHED.items():
+        for (load, shared), by_servers in ratios.items():
+            if (load, shared) in plan.mixes:
+                listed_ratios = " and ".join(f"{value:g} times with {servers}" for servers, value in by_servers.items())
+                said.append(f"{system} {listed_ratios} ({load}, {shared} % shared)")
+    return f"Published ratios to one server: {'; '.join(said) or 'none of these mixes'}."
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
@@ -95,19 +140,27 @@ def _lines(result: Result) -> Iterator[str]:
 
 
 def _table(result: Result) -> Iterator[str]:
-    base = "to one server" if result.plan.kind == SCALING else "to no index"
-    alone = ("one client, ms",) if result.plan.kind == INDEXES else ()
-    columns = [name.replace("_", " ") for name in COSTS]
-    yield f"{EXPLAINED}:"
+    plan = result.plan
+    base = "to no index" if plan.kind == INDEXES else "to one server"
+    alone = ("one client, ms",) if plan.kind == INDEXES else ()
+    names = (*COSTS, *OF_GALERA) if plan.kind == SYSTEMS else COSTS
+    columns = [name.replace("_", " ") for name in names]
+    yield f"{EXPLAINED}{f'; {BUT_GALERA}' if plan.kind == SYSTEMS else ''}:"
     yield ""
-    yield _cells("setup", "transactions/s", base, "99th percentile, ms", *alone, *columns, "real cores", "of others", "void")
-    yield _cells(*["---"] * (7 + len(alone) + len(COSTS)))
+    percentile = f"{plan.percentile}th percentile, ms"
+    yield _cells("setup", plan.unit, base, percentile, *alone, *columns, "real cores", "of others", "void")
+    yield _cells(*["---"] * (7 + len(alone) + len(names)))
     for run in result.runs:
         of_alone = (f"{run.alone_ms or 0.0:.2f}",) if alone else ()
-        costs = (_number(run.costs.get(name, 0.0)) for name in COSTS)
+        costs = (_number(run.costs[name]) if name in run.costs else _missing(plan) for name in names)
         cores = (f"{run.costs.get(name, 0.0):.2f}" for name in ("machine_cores", "others_cores"))
-        rates = (f"{run.tps:,.0f}", _to_base(result, run), f"{run.p99_ms or 0.0:,.1f}")
+        rates = (f"{run.tps:,.0f}", _to_base(result, run), f"{run.p99_ms or run.p95_ms or 0.0:,.1f}")
         yield _cells(run.setup, *rates, *of_alone, *costs, *cores, "VOID" if run.void else "")
+
+
+def _missing(plan: Plan) -> str:
+    """What a system does not count."""
+    return "" if plan.kind == SYSTEMS else _number(0.0)
 
 
 def _to_base(result: Result, run: Run) -> str:
@@ -122,7 +175,7 @@ def base_labels(plan: Plan) -> dict[str, str]:
     """What each setup is set beside."""
     if plan.kind == INDEXES:
         return {setup.label: indexes_label(0) for setup in plan.setups}
-    return {setup.label: scaling_label(setup.load, setup.shared, 1) for setup in plan.setups}
+    return {setup.label: plan.label(setup.load, setup.shared, 1, setup.system) for setup in plan.setups}
 
 
 def _timelines(result: Result) -> Iterator[str]:
@@ -157,7 +210,7 @@ def plot(experiment: Experiment, result: Result, file: Path) -> None:
     findings = experiment.findings(result)
     titles = _parts(result)
     parts = max(len(titles) + bool(findings), 1)
-    size = (6.0, max(5.4, 0.65 * len(findings)))
+    size = (6.0, max(5.4, (0.9 if result.plan.kind == SYSTEMS else 0.65) * len(findings)))
     title = f"{experiment.title} ({experiment.paper})"
     with drawn(title, caption_of(experiment, result), file, parts, size, 110) as all_axes:
         for axes, of_part in zip(all_axes, titles, strict=False):
@@ -170,13 +223,14 @@ def plot(experiment: Experiment, result: Result, file: Path) -> None:
 def _parts(result: Result) -> list[str]:
     """What has axes of its own."""
     plan, measured = result.plan, result.measured()
-    if plan.kind == SCALING:
-        return [load for load in plan.loads if any(setup.load == load and setup.label in measured for setup in plan.setups)]
+    if plan.kind in (SCALING, SYSTEMS):
+        loads = [load for load in plan.loads if any(setup.load == load and setup.label in measured for setup in plan.setups)]
+        return [*loads, LATENCY] if loads == [TPCC] else loads
     return ["throughput", "latency of one client"] if plan.kind == INDEXES else measured
 
 
 def _draw(axes: Any, result: Result, title: str) -> None:
-    if result.plan.kind == SCALING:
+    if result.plan.kind in (SCALING, SYSTEMS):
         _draw_scaling(axes, result, title)
     elif result.plan.kind == INDEXES:
         _draw_indexes(axes, result, title)
@@ -184,21 +238,42 @@ def _draw(axes: Any, result: Result, title: str) -> None:
         _draw_series(axes, result.of(title)[-1], result.plan)
 
 
-def _draw_scaling(axes: Any, result: Result, load: str) -> None:
-    plan, measured = result.plan, set(result.measured())
-    for shared in plan.shared:
-        base = scaling_label(load, shared, 1)
-        points = [count for count in plan.nodes if {scaling_label(load, shared, count), base} <= measured]
-        spreads = [quotient(result, scaling_label(load, shared, count), base) for count in points]
-        values = [each.value for each in spreads]
-        errors = [[each.value - min(each.value, each.least) for each in spreads], [max(0.0, e.most - e.value) for e in spreads]]
-        axes.errorbar(points, values, yerr=errors, marker="o", capsize=3, label=f"{shared} % shared")
-    axes.plot(plan.nodes, plan.nodes, "--", color="grey", linewidth=0.8, label="linear")
+def _draw_scaling(axes: Any, result: Result, title: str) -> None:
+    plan, of_time = result.plan, title == LATENCY
+    load, of = (TPCC, p95_of) if of_time else (title, tps_of)
+    for system in COMPARED if plan.kind == SYSTEMS else (PROFILE,):
+        for shared in (shared for each, shared in plan.mixes if each == load):
+            name = system if plan.kind == SYSTEMS or load == TPCC else f"{shared} % shared"
+            _draw_line(axes, result, {count: plan.label(load, shared, count, system) for count in plan.nodes}, name, of)
+    if plan.kind == SYSTEMS:
+        _draw_published(axes, plan, load)
+    if not of_time:
+        axes.plot(plan.nodes, plan.nodes, "--", color="grey", linewidth=0.8, label="linear")
     axes.set_xlabel("servers")
-    axes.set_ylabel("transactions/s, to one server")
+    axes.set_ylabel(f"{LATENCY if of_time else plan.unit}, to one server")
     axes.set_xticks(plan.nodes)
     axes.set_ylim(0)
     axes.legend(fontsize="x-small")
+
+
+def _draw_line(axes: Any, result: Result, labels: dict[int, str], name: str, of: Callable[[Any], float]) -> None:
+    """To one server."""
+    measured = set(result.measured())
+    points = [count for count, label in labels.items() if {label, labels[1]} <= measured]
+    spreads = [quotient(result, labels[count], labels[1], of) for count in points]
+    values = [each.value for each in spreads]
+    errors = [[each.value - min(each.value, each.least) for each in spreads], [max(0.0, e.most - e.value) for e in spreads]]
+    axes.errorbar(points, values, yerr=errors, marker="o", capsize=3, label=name)
+
+
+def _draw_published(axes: Any, plan: Plan, load: str) -> None:
+    """As far as there are as many servers here."""
+    for marker, (system, ratios) in zip("^vs", PUBLISHED.items(), strict=True):
+        for mix, by_servers in ratios.items():
+            points = {servers: value for servers, value in by_servers.items() if servers <= plan.most_servers}
+            if mix in plan.mixes and mix[0] == load and points:
+                style = {"marker": marker, "linestyle": "none", "color": "tab:red", "fillstyle": "none"}
+                axes.plot(points.keys(), points.values(), label=f"published: {system}", **style)
 
 
 def _draw_indexes(axes: Any, result: Result, title: str) -> None:
@@ -229,5 +304,5 @@ def _draw_series(axes: Any, run: Run, plan: Plan) -> None:
     axes.legend(fontsize="x-small", loc="best")
 
 
-PAGES = Pages(TITLE, Result, Run, ("data_bytes",), lambda _: UNIT, scale, remarks, _lines, plot)
+PAGES = Pages(TITLE, Result, Run, ("data_bytes",), lambda result: result.plan.unit, scale, remarks, _lines, plot)
 publish, save, read, markdown = PAGES.publish, PAGES.save, PAGES.read, PAGES.markdown
