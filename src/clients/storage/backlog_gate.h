@@ -2,9 +2,10 @@
 // only grows fills their disks, and readers wait for ever more of it. Thread-safe.
 //   BG1  Closes when fewer than `nodes_needed` nodes are less than `close_bytes` behind, and opens
 //        when so many are less than half of that behind.
-//   BG5  Log that is not scanned yet counts `scan_weight` times: on several servers' logs a page that
-//        goes from one to another is read behind what the first one has just written, so that each
-//        byte that is not scanned makes all of them wait. 0, where one server writes: it does not.
+//   BG5  Log that is not scanned yet counts `scan_weight` times: a page that goes from one of
+//        several servers to another is read behind what the first one has just written, so that
+//        each byte that is not scanned makes all of them wait. 0, where one server writes: it does
+//        not.
 //   BG2  What a node said last counts; one that has said nothing yet is not behind.
 //   BG4  After follow() only what the nodes there are now have said counts.
 //   BG3  wait() ends when the gate opens, when it is interrupted, or once stop() was called.
