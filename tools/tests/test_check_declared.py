@@ -47,7 +47,7 @@ def test_tables_of_messages_have_every_method_and_limit() -> None:
     methods, fields, limits = (TABLES[name]() for name in ("methods", "fields", "limits"))
     assert "| 4 | `log_append` | log | compute | when it is durable | no | log of the epoch |" in methods
     assert "| 33 | `write_pages` | written pages | compute | at once | no |" in methods
-    assert "| `list_spaces` | nothing | `as_of u64 \\| spaces[] { space u32 }` |" in fields
+    assert "| `log_truncate` | `stream u32 \\| epoch u64 \\| below u64` | nothing |" in fields
     assert "| `kReadBytesMax` | 4u << 20 |" in limits
     assert methods.count("\n") == 2 + 61
 
