@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata_cli import paths
-from strata_cli.cluster import CLUSTER_NAME, ensure_secret, free_ports
+from strata_cli.cluster import CLUSTER_NAME, Cluster, ensure_secret, free_ports
 from strata_cli.etcd_server import Etcd
 from strata_cli.memory_node import MemoryNode, MemorySettings
 from strata_cli.process import BackgroundProcess
@@ -164,6 +164,20 @@ def several_in(folder: Path, **options: Any) -> Iterator[Several]:
     finally:
         made.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def nothing_left_of(cluster: Path) -> Iterator[None]:
+    """Neither before nor afterwards: a cluster that commands made, in a folder below one of the test's own."""
+    shutil.rmtree(cluster.parent, ignore_errors=True)
+    try:
+        yield
+    finally:
+        made = Cluster(cluster)
+        made.kill()
+        for node in made.memory.values():
+            node.wipe_pools()  # They lie elsewhere.
+        shutil.rmtree(cluster.parent, ignore_errors=True)
 
 
 @contextmanager

@@ -3,7 +3,6 @@ node."""
 
 import json
 import resource
-import shutil
 import socket
 import subprocess
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pymysql
 import pytest
+from fusion_cluster import nothing_left_of
 from strata_cli import paths
 from strata_cli.bench.process import cpu_s, wait_until_quiet
 from strata_cli.cluster import FIRST_COMPUTE, Cluster
@@ -33,13 +33,8 @@ def strata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    yield
-    cluster = Cluster(DATA)
-    cluster.kill()
-    for node in cluster.memory.values():
-        node.wipe_pools()  # They lie elsewhere.
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with nothing_left_of(DATA):
+        yield
 
 
 def up(profile: str | None = None) -> Server:

@@ -4,7 +4,6 @@ Tables are made while there is one server. The memory node is killed, too: what 
 """
 
 import json
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from fusion_cluster import nothing_left_of
 from strata_cli import paths
 from strata_cli.cluster import Cluster
 from strata_cli.process import kill_all
@@ -45,13 +45,8 @@ def facts(*arguments: str | Path) -> Any:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    yield
-    cluster = Cluster(DATA)
-    cluster.kill()
-    for node in cluster.memory.values():
-        node.wipe_pools()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with nothing_left_of(DATA):
+        yield
 
 
 def servers() -> dict[str, Server]:

@@ -5,13 +5,12 @@ What every server was told to be committed is there afterwards: beside it, with 
 everything.
 """
 
-import shutil
 import threading
 from collections.abc import Iterator
 
 import pymysql
 import pytest
-from fusion_cluster import DEADLINE_S, PROFILES
+from fusion_cluster import DEADLINE_S, PROFILES, nothing_left_of
 from strata_cli import cluster_cmd, node_changes, paths, several_logs
 from strata_cli.cluster import Cluster, Wishes
 from strata_cli.placement import Placement
@@ -28,13 +27,8 @@ OF_EACH = 1_000_000  # Keys of one server's rows.
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    yield
-    cluster = Cluster(DATA)
-    cluster.kill()
-    for node in cluster.memory.values():
-        node.wipe_pools()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with nothing_left_of(DATA):
+        yield
 
 
 def made(profile: str) -> Cluster:

@@ -6,14 +6,13 @@ STRATA_KILLS=10 kills more often than usual and says how long nobody could commi
 
 import os
 import random
-import shutil
 import statistics
 import subprocess
 import time
 from collections.abc import Iterator
 
 import pytest
-from fusion_cluster import DEADLINE_S, PROFILES, Several, SharingMemoryNode, several_in
+from fusion_cluster import DEADLINE_S, PROFILES, Several, SharingMemoryNode, nothing_left_of, several_in
 from strata_cli import cluster_cmd, paths, status
 from strata_cli.cluster import Cluster, Wishes
 from strata_cli.several_health import MEMORY_SERVES, MEMORY_WAITS, phase_of
@@ -171,13 +170,8 @@ def complaints() -> list[str]:
 
 @pytest.fixture
 def _by_command() -> Iterator[None]:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    yield
-    cluster = Cluster(DATA)
-    cluster.kill()
-    for node in cluster.memory.values():
-        node.wipe_pools()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    with nothing_left_of(DATA):
+        yield
 
 
 @pytest.mark.usefixtures("_by_command")

@@ -61,7 +61,8 @@ def remedy(stream: int) -> str:
     who = (
         "the memory node" if stream == AUTHORITY else "its server, or the memory node once nothing is to be recovered of that one"
     )
-    return f"{who} gives it that; what does not run: ./strata up"
+    never = "" if stream == AUTHORITY else "; if its server never came up: ./strata compute add"
+    return f"{who} gives it that; what does not run: ./strata up{never}"
 
 
 def targets(nodes: Iterable[Logs], begun: Iterable[int]) -> dict[int, int]:
