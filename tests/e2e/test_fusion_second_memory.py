@@ -158,10 +158,15 @@ def test_one_that_could_not_follow_does_not_start() -> None:
         assert made.memory.illness() is None
 
 
-def authorities(state: int = RUNNING) -> dict[str, str]:
+def authorities() -> tuple[int, dict[str, str]]:
+    """The state of the whole, and what each memory node is."""
     _, processes = status.look(DATA)
-    assert status.state_of(processes) == state, processes
-    return {process.name: process.authority for process in processes if process.authority}
+    return status.state_of(processes), {process.name: process.authority for process in processes if process.authority}
+
+
+def become(state: int, wanted: dict[str, str]) -> bool:
+    """One that has just been started, or follows, says for a moment that it is not ready."""
+    return wait_until(lambda: authorities() == (state, wanted), DEADLINE_S)
 
 
 def complaints() -> list[str]:
@@ -179,9 +184,9 @@ def test_the_commands_know_of_it() -> None:
     cluster_cmd.up("fusion", DATA, None, Wishes(servers=2, memory_nodes=2, memory="64M")).disown()
     server = Cluster(DATA).computes["compute-2"]
     server.query("CREATE TABLE test.t (a INT PRIMARY KEY) ENGINE=STRATA", autocommit=True)
-    serving = next(name for name, authority in authorities().items() if authority == MEMORY_SERVES)
+    serving = next(name for name, authority in authorities()[1].items() if authority == MEMORY_SERVES)
     waiting = {"memory-1": "memory-2", "memory-2": "memory-1"}[serving]
-    assert authorities() == {serving: MEMORY_SERVES, waiting: MEMORY_WAITS}
+    assert become(RUNNING, {serving: MEMORY_SERVES, waiting: MEMORY_WAITS}), authorities()
     assert f"{serving}: it serves; {waiting} would follow" in complaints()
 
     connection = server.connect(read_timeout=60)
@@ -190,28 +195,28 @@ def test_the_commands_know_of_it() -> None:
         cluster_cmd.node_kill(DATA, serving)
         cursor.execute("INSERT INTO test.t VALUES (2)")
     connection.commit()
-    assert wait_until(lambda: authorities(DEGRADED) == {waiting: MEMORY_SERVES}, DEADLINE_S)
+    assert become(DEGRADED, {waiting: MEMORY_SERVES}), authorities()
     assert f"{waiting}: it serves; no other one waits: while it is away, statements wait" in complaints()
     with pytest.raises(StrataError, match=f"so {waiting} stays, and nothing was changed"):
         cluster_cmd.node_remove(DATA, waiting, False, True)
     cluster_cmd.node_start(DATA, serving)
-    assert wait_until(lambda: authorities() == {serving: MEMORY_WAITS, waiting: MEMORY_SERVES}, DEADLINE_S)
+    assert become(RUNNING, {serving: MEMORY_WAITS, waiting: MEMORY_SERVES}), authorities()
 
     # The one that serves goes, and a larger one comes in the place of the other one.
     cluster_cmd.node_remove(DATA, waiting, False, True)
-    assert authorities() == {serving: MEMORY_SERVES}
+    assert become(RUNNING, {serving: MEMORY_SERVES}), authorities()
     with pytest.raises(StrataError, match="is the only memory node"):
         cluster_cmd.node_remove(DATA, serving, False, True)
     cluster_cmd.node_replace(DATA, serving, "larger", False, 60, True, "96M")
-    assert authorities() == {"larger": MEMORY_SERVES}
+    assert become(RUNNING, {"larger": MEMORY_SERVES}), authorities()
     cluster_cmd.node_add(DATA, None, 0, 60, True, "64M")
-    assert authorities() == {"larger": MEMORY_SERVES, "memory-1": MEMORY_WAITS}
+    assert become(RUNNING, {"larger": MEMORY_SERVES, "memory-1": MEMORY_WAITS}), authorities()
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO test.t VALUES (3)")
     connection.commit()
     connection.close()
     cluster_cmd.down(DATA, False)
     cluster_cmd.up("fusion", DATA, None, Wishes()).disown()
-    assert sorted(authorities().values()) == [MEMORY_SERVES, MEMORY_WAITS]
+    assert sorted(authorities()[1].values()) == [MEMORY_SERVES, MEMORY_WAITS]
     assert server.query("SELECT a FROM test.t ORDER BY a") == [(1,), (2,), (3,)]
     assert server.query("CHECK TABLE test.t")[-1][3] == "OK"
