@@ -123,6 +123,15 @@ void let_go() {
   role.reset();
 }
 
+// EV5. The server stops the scheduler once it has said that it ends, and then waits for every thread
+// of it that there is: so one that was started meanwhile is stopped by whoever started it.
+void run_events() {
+  int error = 0;
+  // It logs why it cannot; tried again at the next look.
+  if (is_wanted() && !abort_loop) (void)Events::start(&error);
+  if (abort_loop) Events::stop();
+}
+
 // EV1
 void try_to_get() {
   if (monotonic_us() < try_at_us) return;
@@ -167,9 +176,7 @@ void look_after_events(bool changed) {
     if (role == nullptr) return;
   }
   if (must_read) read_events(thread.thd());
-  int error = 0;
-  // It logs why it cannot; tried again at the next look.
-  if (is_wanted()) (void)Events::start(&error);
+  run_events();
 }
 
 void leave_event_role() {

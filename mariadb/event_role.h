@@ -11,6 +11,7 @@
 //        killed in that moment, not at all.
 //   EV4  After every change of a definition, on whatever server, the scheduler's queue is made anew
 //        from the rows while it stands still: nothing is in it twice, and nothing that is gone.
+//   EV5  A server that ends runs no scheduler: it would wait for it for ever.
 #pragma once
 
 #include "mariadb/server.h"

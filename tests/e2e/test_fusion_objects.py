@@ -3,10 +3,13 @@ altered or dropped on one is so on all, also on one that was away or comes later
 """
 
 import contextlib
+import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import pymysql
 import pytest
 from fusion_cluster import DEADLINE_S, Several, several_in
+from pausing import pause
 from strata_cli import paths
 from strata_cli.server import Server
 from strata_cli.waiting import wait_until
@@ -569,6 +573,31 @@ def test_many_change_the_same_at_once(servers: list[Server]) -> None:
     for server in servers:
         assert run(server, "CHECK TABLE shop.t")[-1][3] == "OK"
     run(servers[0], "DROP USER IF EXISTS m0, m1")
+
+
+def runs_the_events(server: Server) -> bool:
+    return bool(run(server, "SELECT 1 FROM information_schema.processlist WHERE user = 'event_scheduler'"))
+
+
+def test_who_runs_the_events_can_be_stopped_while_a_statement_ends(cluster: Several, servers: list[Server]) -> None:
+    """EV5: the server stops its scheduler first, and then waits for statements; nobody starts it again meanwhile."""
+    assert wait_until(lambda: any(map(runs_the_events, servers)), DEADLINE_S)
+    runner = next(server for server in servers if runs_the_events(server))
+    run(runner, "CREATE TABLE shop.t (id INT PRIMARY KEY) ENGINE=STRATA")
+    with ThreadPoolExecutor(2) as pool:
+        with contextlib.ExitStack() as standing:
+            for node in cluster.storage[:2]:
+                pid = node.pid()
+                assert pid is not None
+                pause(pid)
+                standing.callback(os.kill, pid, signal.SIGCONT)
+            commits = pool.submit(result, runner, "INSERT INTO shop.t VALUES (1)")  # No KILL ends that.
+            time.sleep(0.3)
+            stopping = pool.submit(runner.stop, 40)
+            time.sleep(1.5)
+        assert stopping.result(), runner.log_tail()
+        commits.result()
+    cluster.start(runner)
 
 
 def test_events_run_once_and_on_one_server(cluster: Several, servers: list[Server]) -> None:
