@@ -123,8 +123,8 @@ void let_go() {
   role.reset();
 }
 
-// EV5. The server stops the scheduler once it has said that it ends, and then waits for every thread
-// of it that there is: so one that was started meanwhile is stopped by whoever started it.
+// EV5. The server stops the scheduler once it has said that it ends, and then waits for every
+// thread that there is: so a scheduler that was started meanwhile is stopped by who started it.
 void run_events() {
   int error = 0;
   // It logs why it cannot; tried again at the next look.
