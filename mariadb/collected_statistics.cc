@@ -52,14 +52,14 @@ my_bool note_remembered(void* of, void* to) {
   return out_of_memory;
 }
 
-// Definitions in use with which the server remembers something.
-std::vector<TableName> remembered() {
+// Definitions in use with which the server remembers something. Nothing: out of memory.
+std::optional<std::vector<TableName>> remembered() {
   std::vector<TableName> names;
-  (void)tdc_iterate(nullptr, note_remembered, &names);
+  if (tdc_iterate(nullptr, note_remembered, &names) != 0) return std::nullopt;
   return names;
 }
 
-// False: somebody has its name.
+// False: somebody has its name, or the three tables cannot be read now.
 bool read_again(THD* thd, const TableName& name) {
   const LEX_CSTRING schema{name.schema.data(), name.schema.size()};
   const LEX_CSTRING table{name.table.data(), name.table.size()};
@@ -70,7 +70,7 @@ bool read_again(THD* thd, const TableName& name) {
       open_n_lock_single_table(thd, &one, TL_READ, MYSQL_OPEN_IGNORE_LOGGING_FORMAT) != nullptr;
   bool again = false;
   if (opened) {
-    (void)read_statistics_for_tables(thd, &one, true);
+    again = read_statistics_for_tables(thd, &one, true) != 0;
   } else if (thd->is_error()) {
     again = thd->get_stmt_da()->sql_errno() == ER_LOCK_WAIT_TIMEOUT;
   }
@@ -112,18 +112,21 @@ class CollectedStatistics {
     name_this_thread("collected-stats");
     while (!stops(kLookUs)) {
       if (!mysqld_server_started) continue;
-      // Out of memory: the next look comes soon, and finds the same.
-      (void)guarded([&] {
+      const int looked = guarded([&] {
         look();
         return 0;
       });
+      // Out of memory in the middle: the next look begins with all of them.
+      if (looked != 0) seen_ = {};
     }
   }
 
   void look() {
     const Versions told = told_versions();
     if (told != seen_) {
-      left_ = remembered();
+      auto names = remembered();
+      if (!names.has_value()) return;  // The next look finds the same.
+      left_ = *std::move(names);
       seen_ = told;
     }
     if (left_.empty()) return;

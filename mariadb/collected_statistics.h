@@ -11,7 +11,8 @@
 //        turn comes again later.
 //   CK3  Plain reads of the three tables take no row locks, whatever the statement is: the server
 //        reads them in the middle of any statement.
-//   CK4  An error costs no statement anything: plans go on with what is remembered.
+//   CK4  An error costs no statement anything: plans go on with what is remembered. What could
+//        not be read, for whatever reason, is read at one of the next looks.
 #pragma once
 
 #include "mariadb/server.h"
