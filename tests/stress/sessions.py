@@ -17,6 +17,7 @@ READ_TIMEOUT_S = 240.0  # longer than any wait: what takes longer than it may is
 CONNECT_TIMEOUT_S = 20.0
 # What a connection that was killed is told; with the memory node or storage away a server answers in its own way (faults.py).
 KILLED_NOTES_MAX = 100_000
+VIEW_INVALID = 1356  # said in place of whatever keeps the server from opening what a view needs
 
 
 class Shared:
@@ -66,9 +67,11 @@ class Shared:
             return
         if code in CONNECTION_LOST and session is not None and self.was_killed(session):
             return
-        if self.excuses(code, text):
-            self.journal.excuse(f"{code} {text[:80]}")
-            return
+        hidden = session.hidden if session is not None else []
+        for number, said in [(code, text), *hidden]:
+            if self.excuses(number, said):
+                self.journal.excuse(f"{number} {said[:80]}")
+                return
         self.journal.wrong(f"error {named(code)}", f"{who}: {statement}\n    {text}", who)
 
 
@@ -81,6 +84,7 @@ class Session:
         self.who = who
         self.statement = ""
         self.since = 0.0
+        self.hidden: list[tuple[int, str]] = []  # the errors in whose place the last statement's was said
         self._connection = server.connect(autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S)
         self.number = int(self._connection.thread_id())  # type: ignore[no-untyped-call]
         shared.opened(self)
@@ -89,7 +93,7 @@ class Session:
         """Raises pymysql.MySQLError, whatever comes between."""
         began = time.monotonic()
         self.statement, self.since = statement, began
-        code, text = 0, ""
+        code, text, self.hidden = 0, "", []
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(statement)
@@ -99,6 +103,8 @@ class Session:
             return rows
         except pymysql.MySQLError as error:
             code, text = code_of(error), text_of(error)
+            if code == VIEW_INVALID:
+                self.hidden = self._errors_aside()
             raise
         except (OSError, AttributeError, ValueError) as error:  # What pymysql makes of a connection that breaks.
             code, text = 2013, f"{type(error).__name__}: {error}"
@@ -106,6 +112,15 @@ class Session:
         finally:
             self.statement = ""
             self._shared.journal.answered(self.who, statement, code, text, began)
+
+    def _errors_aside(self) -> list[tuple[int, str]]:
+        """The statement's errors that are not its answer: the server keeps them among its warnings."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("SHOW WARNINGS")
+                return [(int(row[1]), str(row[2])) for row in cursor.fetchall() if row[0] == "Error" and row[1] != VIEW_INVALID]
+        except pymysql.MySQLError:
+            return []
 
     def waits_for_s(self) -> float:
         """0: it does not."""

@@ -15,10 +15,10 @@ OUTSIDE_GIT = "0"
 SEEDS = 1_000_000
 BINLOG_SHARE = 0.5
 KILLS_SHARE = 0.5
-END_TO_END_SHARE = 0.3  # of the files
-TIDY_SHARE = 0.12  # of the sources
-SANITIZED_SHARE = 0.3  # of the test programs under ASan, of the others as many under TSan
-SPIN_SHARE = 0.5  # of the protocol models' checks
+END_TO_END_SHARE = 0.22  # of the files
+TIDY_SHARE = 0.07  # of the sources
+SANITIZED_SHARE = 0.2  # of the test programs under ASan, of the others as many under TSan
+SPIN_SHARE = 0.35  # of the protocol models' checks
 SEVERAL_SHARE = 0.15  # of MariaDB's tests for several servers
 
 

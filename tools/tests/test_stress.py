@@ -10,7 +10,7 @@ from stress import agree, catalogue, logs, schema
 from stress.errors import ANY, CONNECTION_LOST, NAMES
 from stress.journal import SAME_TOLD, Journal
 from stress.money import Ledger
-from stress.sessions import Shared, names_of
+from stress.sessions import Session, Shared, names_of
 
 
 def test_every_kind_can_be_drawn_and_its_errors_have_names() -> None:
@@ -56,6 +56,17 @@ def test_an_error_that_is_not_listed_is_a_problem_unless_a_fault_excuses_it(jour
     assert judge(journal, 1296, excused=True) == []
     assert "1296" in judge(journal, 1296)[0]
     assert "2013" in judge(journal, 2013)[1]  # nobody has killed it: it crashed
+
+
+def test_an_error_that_another_was_said_in_place_of_may_be_excused(journal: Journal) -> None:
+    session = Session.__new__(Session)
+    session.hidden = [(1296, "fenced")]
+    shared = Shared([], 1, journal, lambda code, _: code == 1296)
+    shared.judge("client", session, "SELECT 1", pymysql.err.OperationalError(1356, "a view"), ANY)
+    assert journal.problems == []
+    session.hidden = []
+    shared.judge("client", session, "SELECT 1", pymysql.err.OperationalError(1356, "a view"), ANY)
+    assert "1356" in journal.problems[0]
 
 
 def test_the_same_problem_is_told_a_few_times_and_counted_always(journal: Journal) -> None:
