@@ -87,9 +87,9 @@ def test_figures_are_compared_with_undilated_ones() -> None:
 
 
 def test_a_guard_is_a_quota_that_the_kernel_takes() -> None:
-    assert dilation.quota_us(4 / 8) == (8_000, 10_000)
-    quota, period = dilation.quota_us(1 / 53)
-    assert quota >= 1_000 and quota / period == pytest.approx(1.6 / 53, rel=0.01)
+    assert dilation.quota_us(1 / 8) == (25_000, 50_000)
+    quota, period = dilation.quota_us(1 / 400)
+    assert quota >= 1_000 and quota / period == pytest.approx(4 / 400, rel=0.01)
 
 
 def test_what_is_loaded_into_a_program_is_found_out_by_trying(tmp_path: Path) -> None:
