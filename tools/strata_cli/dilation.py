@@ -223,7 +223,7 @@ class Emulation:
         self._groups = []
 
 
-# What sleeping itself takes is not charged, but the kernel counts it: as much again, where a thread computes for 30 us and sleeps.
+# What sleeping takes is not charged, but the kernel counts it: as much again, where a thread computes for 30 us and sleeps.
 # The period is much longer than the 5 ms that the kernel gives a core at a time, or one core uses up what another needs.
 GUARD_FACTOR = 4.0
 PERIOD_US_MIN, QUOTA_US_MIN = 50_000, 1_000
