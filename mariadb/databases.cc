@@ -1,11 +1,18 @@
 #include "mariadb/databases.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/latch.h"
 #include "base/thread_name.h"
 #include "mariadb/cluster.h"
@@ -33,8 +41,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLookUs = 500'000;
-constexpr double kFolderWaitS = 0.25;  // for its metadata lock; then at the next look
+constexpr int kLookAtRowsMs = 50;
+constexpr uint64_t kLookAtAllUs = 500'000;  // for what could not be done at once
+constexpr double kFolderWaitS = 0.25;       // for its metadata lock; then at the next look
 constexpr std::string_view kPrefix = "schema/";
 constexpr std::string_view kOptions = "/db.opt";
 constexpr char kIsThere = 'y';
@@ -43,6 +52,7 @@ constexpr char kIsDropped = 'n';
 struct Row {
   bool is_there = false;
   std::string options;  // db.opt
+  bool operator==(const Row&) const = default;
 };
 using Rows = std::map<std::string, Row>;
 
@@ -127,16 +137,21 @@ class Databases {
       look();
       return 0;
     });
+    // Without them folders are seen when all is looked at, and stop() waits as long as for that.
+    notify_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (notify_ >= 0)
+      (void)::inotify_add_watch(notify_, mysql_real_data_home,
+                                IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ONLYDIR);
+    stop_ = ::eventfd(0, EFD_CLOEXEC);
     stopping_ = false;
     thread_ = std::thread([this] { run(); });
   }
   void stop() {
-    {
-      const MutexLock lock(mutex_);
-      stopping_ = true;
-    }
-    wakes_.notify_all();
+    stopping_ = true;
+    if (stop_ >= 0) (void)::eventfd_write(stop_, 1);
     if (thread_.joinable()) thread_.join();
+    for (int* const file : {&notify_, &stop_})
+      if (*file >= 0) (void)::close(std::exchange(*file, -1));
   }
   // DB4: dropped by this server itself.
   void forget(const std::string& schema) {
@@ -157,24 +172,45 @@ class Databases {
  private:
   void run() {
     name_this_thread("databases");
-    for (;;) {
-      {
-        MutexLock lock(mutex_);
-        if (!stopping_) wakes_.wait_for_us(lock, kLookUs);
-        if (stopping_) return;
-      }
+    pollfd signs[] = {{notify_, POLLIN, 0}, {stop_, POLLIN, 0}};  // below 0: left out
+    while (!stopping_) {
+      (void)::poll(signs, std::size(signs), kLookAtRowsMs);
+      if (stopping_) return;
       // Out of memory: it is looked at again in a moment.
       (void)guarded([&] {
-        look();
+        if (take_events() || monotonic_us() - looked_us_ >= kLookAtAllUs || rows_have_changed())
+          look();
         return 0;
       });
     }
   }
 
+  // A folder was made or removed, or more has happened than the system has told of.
+  bool take_events() {
+    alignas(inotify_event) char buffer[4096];
+    bool any = false;
+    ssize_t got = 0;
+    while (notify_ >= 0 && (got = ::read(notify_, buffer, sizeof buffer)) > 0) {
+      inotify_event event;
+      for (ssize_t at = 0; at < got; at += static_cast<ssize_t>(sizeof event + event.len)) {
+        std::memcpy(&event, buffer + at, sizeof event);
+        any |= (event.mask & (IN_ISDIR | IN_Q_OVERFLOW)) != 0;
+      }
+    }
+    return any;
+  }
+
+  bool rows_have_changed() {
+    const StatusOr<Rows> rows = read_rows();
+    return rows.ok() && *rows != rows_;
+  }
+
   // DB1
   void look() {
+    looked_us_ = monotonic_us();
     const StatusOr<Rows> rows = read_rows();
     if (!rows.ok()) return;  // the next time
+    rows_ = *rows;
     const std::set<std::string> found = folders();
     std::set<std::string> changed;
     for (const auto& [schema, row] : *rows)
@@ -230,11 +266,14 @@ class Databases {
   }
 
   Mutex mutex_{LatchRank::kServer};
-  CondVar wakes_;
-  bool stopping_ = true;        // mutex_
   std::set<std::string> here_;  // mutex_
-  std::set<std::string> kept_;  // of the thread
+  std::atomic<bool> stopping_{true};
+  int notify_ = -1, stop_ = -1;
   std::thread thread_;
+  // Of the thread:
+  std::set<std::string> kept_;
+  Rows rows_;  // as they were at the last look
+  uint64_t looked_us_ = 0;
 };
 
 Databases databases;

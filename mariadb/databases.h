@@ -2,9 +2,9 @@
 // gives no engine to keep. The dictionary says which there are.
 //
 //   DB1  A row of the kernel's journal per database says that it is there, with the contents of its
-//        db.opt, or that it was dropped. A server looks at the rows and at its own folders each
-//        kLookMs: a folder that has come here becomes a row, a row makes a folder, and a dropped
-//        one removes it, if nothing is left in it that is of this server alone.
+//        db.opt, or that it was dropped. A folder that has come here becomes a row at once (the
+//        system tells of it), a row makes a folder, and a dropped one removes it, if nothing is
+//        left in it that is of this server alone: each server looks at the rows 20 times a second.
 //   DB2  A table is made in a transaction that uses the database's name, DROP DATABASE locks it: no
 //        table is left in a database that is gone.
 //   DB3  A table that is found here has a folder from then on, whenever that is looked for next.

@@ -1,5 +1,6 @@
 """python -m applications [--tool NAME | --schema NAME]: schemas of programs, and tests of Django and SQLAlchemy, on STRATA and on
-InnoDB. What works on InnoDB has to work on STRATA, but for what expected_failures.txt lists; ends with `N passed, M failed`."""
+InnoDB. What works on InnoDB has to work on STRATA, but for what expected_failures.txt lists; ends with `N passed, M failed`.
+--several: the programs' tests once more with each statement on any of three servers that write the same tables."""
 
 import argparse
 import os
@@ -7,9 +8,14 @@ import shutil
 import sys
 import tarfile
 import venv
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from strata_cli import paths
+import pymysql
+from strata_cli import mtr_nodes, paths
+from strata_cli.cluster import Cluster, Wishes
 from strata_cli.server import Server, Settings, choose_port
 from strata_cli.shell import Outcome, StrataError, end_cleanly_on_sigterm, run_logged
 
@@ -19,6 +25,7 @@ from .tools import ALL, DATABASES, HERE, Result, Tool
 PLACE = paths.BUILD / "applications"
 EXPECTED = HERE / "expected_failures.txt"
 PORT = 23540
+SEVERAL, SEVERAL_PROFILE = "several servers", "fusion"
 INSTALL_S = 600.0
 # They test SQL, not durability.
 QUICK = ("--strata-flush-log-at-commit=2", "--innodb-flush-log-at-trx-commit=2")
@@ -55,23 +62,54 @@ def installed(tool: Tool) -> tuple[Path, Path]:
     return python, source / tool.folder
 
 
-def run(tool: Tool, engine: str, tests: tuple[str, ...], preset: str, timeout_s: float) -> tuple[Result, Outcome]:
-    python, source = installed(tool)
+@contextmanager
+def one_server(tool: Tool, engine: str, preset: str) -> Iterator[int]:
+    """The port for the programs."""
     server = Server(PLACE / f"{tool.name}-data")
     server.wipe()
     port = choose_port(None, PORT)
     server.start(Settings(port=port, engine=engine, preset=preset), extra=QUICK)
     try:
-        for name in DATABASES:
-            server.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
-        chosen = Tool(**{**tool.__dict__, "tests": tests})
-        command: list[str | Path] = [python, *chosen.command(chosen, source, port)]
-        log = paths.LOGS / f"applications-{tool.name}-{engine.lower()}.log"
-        environment = {**tool.env, "STRATA_APPLICATIONS_PORT": str(port), "PYTHONDONTWRITEBYTECODE": "1"}
-        outcome = run_logged(command, log, env=environment, cwd=source, timeout_s=timeout_s)
+        yield port
     finally:
         server.kill()
         server.wipe()
+
+
+@contextmanager
+def several_servers(tool: Tool) -> Iterator[int]:
+    """The same for three servers that write the same tables."""
+    cluster = Cluster(PLACE / f"{tool.name}-cluster")
+    remove(cluster)
+    try:
+        cluster.start(SEVERAL_PROFILE, wishes=Wishes(servers=mtr_nodes.SERVERS, memory="128M"))
+        found = list(cluster.computes.values())
+        with mtr_nodes.one_port_for(found) as spread:
+            yield spread.port
+            print(spread.told())
+    finally:
+        remove(cluster)
+
+
+def remove(cluster: Cluster) -> None:
+    cluster.kill()
+    if cluster.exists():
+        cluster.wipe()
+
+
+def run(
+    tool: Tool, label: str, place: AbstractContextManager[int], tests: tuple[str, ...], timeout_s: float
+) -> tuple[Result, Outcome]:
+    python, source = installed(tool)
+    with place as port:
+        with pymysql.connect(host="127.0.0.1", port=port, user="root").cursor() as cursor:
+            for name in DATABASES:
+                cursor.execute(f"CREATE DATABASE IF NOT EXISTS {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+        chosen = Tool(**{**tool.__dict__, "tests": tests})
+        command: list[str | Path] = [python, *chosen.command(chosen, source, port)]
+        log = paths.LOGS / f"applications-{tool.name}-{label.lower().replace(' ', '-')}.log"
+        environment = {**tool.env, "STRATA_APPLICATIONS_PORT": str(port), "PYTHONDONTWRITEBYTECODE": "1"}
+        outcome = run_logged(command, log, env=environment, cwd=source, timeout_s=timeout_s)
     return tool.read(outcome.log.read_text(errors="replace")), outcome
 
 
@@ -120,6 +158,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tool", choices=sorted(ALL), help="only this one")
     parser.add_argument("--schema", choices=[*(one.name for one in schemas.ALL), "all"], help="only this one, or only schemas")
     parser.add_argument("--tests", nargs="*", help="with --tool: these tests of it, not its usual ones")
+    parser.add_argument("--several", action="store_true", help="on three servers, too, each statement on any of them")
     parser.add_argument("--preset", default="release", help="of the plugin")
     parser.add_argument("--time-limit-s", type=float, default=1800, help="of one run on one engine")
     return parser.parse_args()
@@ -136,14 +175,18 @@ def main() -> int:
     for tool in [] if arguments.schema else [ALL[arguments.tool]] if arguments.tool else ALL.values():
         tests = tuple(arguments.tests) if arguments.tests else tool.tests
         results = {}
-        for engine in ("InnoDB", "STRATA"):
-            result, outcome = run(tool, engine, tests, arguments.preset, arguments.time_limit_s)
-            results[engine] = result
-            print(f"{tool.source} on {engine}: {result.passed} passed, {len(result.bad)} not, {outcome.seconds:.0f} s")
-        good, problems = compare(tool, results["InnoDB"], results["STRATA"], expected)
-        for problem in problems:
-            print(problem)
-        passed, failed = passed + good, failed + len(problems)
+        for label in ("InnoDB", "STRATA", *([SEVERAL] if arguments.several else [])):
+            place = several_servers(tool) if label == SEVERAL else one_server(tool, label, arguments.preset)
+            result, outcome = run(tool, label, place, tests, arguments.time_limit_s)
+            results[label] = result
+            print(f"{tool.source} on {label}: {result.passed} passed, {len(result.bad)} not, {outcome.seconds:.0f} s", flush=True)
+        compared = [compare(tool, results["InnoDB"], results["STRATA"], expected)]
+        if SEVERAL in results:  # what one server cannot do several need not
+            compared.append(compare(replace(tool, name=f"{tool.name}-several"), results["STRATA"], results[SEVERAL], expected))
+        for good, problems in compared:
+            for problem in problems:
+                print(problem)
+            passed, failed = passed + good, failed + len(problems)
     print(f"{passed} passed, {failed} failed")
     return 0 if failed == 0 and passed > 0 else 1
 

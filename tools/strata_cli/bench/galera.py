@@ -134,7 +134,7 @@ class System:
         first.query(f"INSERT INTO {DATABASE}.hot VALUES {rows}", autocommit=True)
         self._sysbench("oltp_read_write", [first], 1, "prepare", 1800)
         for server in self._servers:
-            server.query("SELECT COUNT(*) FROM sbtest1", database=DATABASE, **self._caught_up())
+            server.query(f"SELECT COUNT(*) FROM {DATABASE}.sbtest1", **self._caught_up())
 
     def _caught_up(self) -> dict[str, str]:
         return {"init_command": CAUGHT_UP} if self.name == GALERA else {}
