@@ -454,6 +454,24 @@ def test_a_database_that_another_server_has_dropped_is_forgotten(servers: list[S
     assert run(servers[1], "SELECT * FROM mysql.proc WHERE db = 'goes'") == []
 
 
+def test_a_new_database_is_known_to_all_within_a_moment(servers: list[Server]) -> None:
+    """A program that makes one may have its next connection to another server."""
+
+    def known_after_s(maker: Server, other: Server) -> float:
+        run(maker, "CREATE DATABASE fresh")
+        began = time.monotonic()
+        assert wait_until(lambda: error_of(other, "USE fresh") == 0, DEADLINE_S, every_s=0.01)
+        took = time.monotonic() - began
+        run(other, "DROP DATABASE fresh")
+        assert wait_until(lambda: error_of(maker, "USE fresh") == NO_SUCH_DATABASE, DEADLINE_S, every_s=0.01)
+        return took
+
+    one, two = servers[:2]
+    took = sorted(known_after_s(*pair) for pair in 5 * [(one, two), (two, one)])
+    print([f"{each:.3f}" for each in took])
+    assert took[len(took) // 2] < 0.3, took
+
+
 def test_a_folder_of_a_database_without_a_row(cluster: Several, servers: list[Server]) -> None:
     """Its server was killed in the middle of CREATE DATABASE: it starts, and the database is there for all."""
     one, two = servers[:2]
