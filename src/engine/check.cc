@@ -1,4 +1,5 @@
 // CHECK TABLE and statistics.
+#include "absl/strings/escaping.h"
 #include "base/assert.h"
 #include "engine/internal/kernel_impl.h"
 
@@ -48,7 +49,12 @@ class EntryCheck {
       out_->problems.push_back("index " + table_->spec().indexes[i].name + " has " +
                                std::to_string(from_index_[i].count) + " entries, the rows make " +
                                std::to_string(from_rows_[i].count));
+      const size_t told = out_->problems.size();
       STRATA_RETURN_IF_ERROR(name_rows_without_entry(i));
+      STRATA_RETURN_IF_ERROR(name_entries_without_row(i));
+      if (out_->problems.size() == told)
+        out_->problems.push_back("a second look at index " + table_->spec().indexes[i].name +
+                                 " found nothing amiss");
     }
     return ok_status();
   }
@@ -111,6 +117,25 @@ class EntryCheck {
     return failed;
   }
 
+  Status name_entries_without_row(uint32_t wanted) {
+    TableCursor entries(session_, table_, wanted);
+    TableCursor rows(session_, table_, 0);
+    uint64_t number = 0;
+    STRATA_RETURN_IF_ERROR(entries.seek(Bytes()));
+    while (entries.valid() && out_->problems.size() < kProblemsMax) {
+      ++number;
+      bool gone = false;
+      const std::string clustered(entries.clustered_key());
+      STRATA_RETURN_IF_ERROR(rows.get(clustered, &gone));
+      if (gone)
+        out_->problems.push_back("entry number " + std::to_string(number) + " of index " +
+                                 table_->spec().indexes[wanted].name + " has no row (its key is " +
+                                 absl::BytesToHexString(clustered) + ")");
+      STRATA_RETURN_IF_ERROR(entries.next());
+    }
+    return ok_status();
+  }
+
   Session* session_;
   TableRef table_;
   const Kernel::RowEntries& row_entries_;
@@ -120,6 +145,26 @@ class EntryCheck {
 };
 
 }  // namespace
+
+// Reads by a view, whatever the session's isolation level: what others change while a table is
+// looked at must not look like damage.
+class Kernel::ReadsByView {
+ public:
+  explicit ReadsByView(Session* session) : session_(session), before_(session->impl_->isolation) {
+    if (is_dirty()) session_->set_isolation(Isolation::kReadCommitted);
+  }
+  ~ReadsByView() {
+    if (!is_dirty()) return;
+    session_->set_isolation(before_);
+    session_->close_view();
+  }
+  ReadsByView(const ReadsByView&) = delete;
+
+ private:
+  [[nodiscard]] bool is_dirty() const noexcept { return before_ == Isolation::kReadUncommitted; }
+  Session* const session_;
+  const Isolation before_;
+};
 
 Status Kernel::check_table(Session* session, const TableRef& table, bool entries,
                            const RowEntries& row_entries, CheckResult* out) {
@@ -133,6 +178,7 @@ Status Kernel::check_table(Session* session, const TableRef& table, bool entries
     }
   }
   if (!entries || !out->problems.empty()) return ok_status();
+  const ReadsByView reads(session);
   STRATA_RETURN_IF_ERROR(session->open_view());
   return EntryCheck(session, table, row_entries, out).run();
 }

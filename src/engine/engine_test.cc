@@ -392,6 +392,62 @@ TEST_F(EngineTest, DirtyReadsTellValuesThatWentAwayFromDamage) {  // E15
   EXPECT_TRUE(session_->commit().ok());
 }
 
+TEST_F(EngineTest, ACheckSeesOneMomentAtAnyIsolationLevel) {
+  const TableRef table = create("t");
+  const auto writer = kernel_->new_session();
+  const auto put = [&](uint64_t id) {
+    writer->begin(Isolation::kRepeatableRead);
+    EXPECT_TRUE(insert(writer.get(), table, id, row(id)).ok());
+    EXPECT_TRUE(writer->commit().ok());
+  };
+  for (const uint64_t id : {1000, 2000}) put(id);
+  const Kernel::RowEntries entries = entries_of(table);
+  uint64_t next = 1;
+  for (const Isolation isolation : {Isolation::kReadUncommitted, Isolation::kReadCommitted,
+                                    Isolation::kRepeatableRead, Isolation::kSerializable}) {
+    session_->begin(isolation);
+    CheckResult result;
+    // Each row that is looked at has one more row in front, which the indexes have, too.
+    const auto meanwhile = [&](Bytes key, Bytes bytes, const IndexBuild::External& external,
+                               const Kernel::EmitEntry& emit) {
+      put(next++);
+      return entries(key, bytes, external, emit);
+    };
+    ASSERT_TRUE(kernel_->check_table(session_.get(), table, true, meanwhile, &result).ok());
+    EXPECT_TRUE(result.problems.empty()) << result.problems.front();
+    // Afterwards the session reads as before.
+    bool gone = false;
+    TableCursor cursor(session_.get(), table, 0);
+    ASSERT_TRUE(cursor.get(be64(next - 1), &gone).ok());
+    EXPECT_EQ(gone, isolation != Isolation::kReadUncommitted);
+    ASSERT_TRUE(session_->commit().ok());
+  }
+}
+
+TEST_F(EngineTest, ACheckSaysIfASecondLookFindsNothing) {
+  const TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  for (const uint64_t id : {1, 2}) ASSERT_TRUE(insert(session_.get(), table, id, row(id)).ok());
+  const Kernel::RowEntries entries = entries_of(table);
+  bool left_out = false;
+  CheckResult result;
+  ASSERT_TRUE(kernel_
+                  ->check_table(
+                      session_.get(), table, true,
+                      [&](Bytes key, Bytes bytes, const IndexBuild::External& external,
+                          const Kernel::EmitEntry& emit) {
+                        if (std::exchange(left_out, true))
+                          return entries(key, bytes, external, emit);
+                        return ok_status();
+                      },
+                      &result)
+                  .ok());
+  ASSERT_GE(result.problems.size(), 2u);
+  EXPECT_NE(result.problems[0].find("has 2 entries, the rows make 1"), std::string::npos);
+  EXPECT_NE(result.problems[1].find("a second look"), std::string::npos) << result.problems[1];
+  ASSERT_TRUE(session_->rollback().ok());
+}
+
 TEST_F(EngineTest, DdlWaitsForPreparedTransactions) {  // E14
   create("t");
   create("other");

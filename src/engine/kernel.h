@@ -591,7 +591,8 @@ class Kernel {
   static void take_counts(Table* table, const TableCounts& known, const Committed* told) noexcept;
   std::vector<TableRef> tables_with_untold();
   // Structure of every tree of the table, and entries against rows both ways: row_entries(row
-  // inline bytes, externals loader, emit(index, key)) computes the entries a row must have.
+  // inline bytes, externals loader, emit(index, key)) computes the entries a row must have. As of
+  // one moment, whatever the session's isolation level.
   using EmitEntry = std::function<void(uint32_t index, Bytes key)>;
   using RowEntries = std::function<Status(
       Bytes clustered_key, Bytes row, const std::function<Status(uint32_t, std::string*)>& external,
@@ -646,6 +647,7 @@ class Kernel {
   friend class Session;
   friend class TableCursor;
   friend struct KernelImpl;
+  class ReadsByView;
   Kernel();
   std::unique_ptr<struct KernelImpl> impl_;
 };

@@ -27,6 +27,9 @@ EXPLAINED_BY_KILLS = (
     r"This transaction was rolled back and cannot be committed",
     # Of a server that stood still, or while the memory node is away.
     r"STRATA: cannot write page .*has no lease from the memory node at the moment\..* retrying",
+    r"STRATA: cannot write page .*memnode\.sock: .*It stays in memory and in the log; retrying",
+    # Of a server that is stopped in order while one of its events runs.
+    r"Event Scheduler: .*Server shutdown in progress",
     # A server that ends while the registry is away; the next start does it.
     r"STRATA: (checkpoint failed|shutdown): http://\S+: Failed to connect",
     r"Got error 122 when reading",  # of a server that may not answer: the statement's error says why
