@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <set>
+#include <map>
 #include <utility>
 #include <variant>
 
 #include "base/assert.h"
 #include "base/diag.h"
+#include "proto/calls/calls.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "quorum/recovery.h"
@@ -155,12 +156,18 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   [[nodiscard]] std::vector<ReplicaStatus> status() const {
     std::vector<ReplicaStatus> out;
     if (writer_ == nullptr) return out;
-    for (quorum::Writer::ReplicaStatus& log : writer_->status())
-      out.push_back({addresses_[out.size()].now(), std::move(log)});
+    for (quorum::Writer::ReplicaStatus& log : writer_->status()) {
+      std::string address = addresses_[out.size()].now();
+      const auto found = unusable_.find(address);
+      Status unusable = found == unusable_.end() ? ok_status() : found->second.why;
+      out.push_back({std::move(address), std::move(log), std::move(unusable)});
+    }
     return out;
   }
-  [[nodiscard]] std::vector<std::string> with_another_secret() const {
-    return {with_another_secret_.begin(), with_another_secret_.end()};
+  [[nodiscard]] std::vector<Unusable> unusable() const {
+    std::vector<Unusable> out;
+    for (const auto& [address, refused] : unusable_) out.push_back({address, refused.why});
+    return out;
   }
 
  private:
@@ -183,14 +190,11 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     }
     writer_->follow(next_->write_quorum, before);
     channels_ = std::move(channels);
-    with_another_secret_.clear();
+    unusable_.clear();
   }
   [[nodiscard]] transport::CallOptions call_options(uint16_t method) const {
-    transport::CallOptions options;
-    options.method = method;
-    options.epoch = holder_.epoch.value;
-    options.deadline_us = world_.executor->now_us() + options_.call_timeout_us;
-    return options;
+    return proto::call_of(method, world_.executor->now_us() + options_.call_timeout_us,
+                          holder_.epoch);
   }
 
   void arm_timer() {
@@ -292,18 +296,30 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
           call_options(encoded.method), std::move(encoded.payload),
           [this, id = request.id, from_writer, method = encoded.method, replica = request.replica,
            generation = generation_](const transport::Reply& reply) {
-            if (generation == generation_) note_secret(replica, reply);
+            if (generation == generation_) note_usable(replica, method, reply);
             on_reply(id, from_writer, method, reply);
           });
     }
   }
 
-  // The state machines know lost calls only; this is lost for as long as nobody does something.
-  void note_secret(quorum::ReplicaIndex replica, const transport::Reply& reply) {
-    if (is_wrong_secret(reply.status) && !reply.answered)
-      with_another_secret_.insert(addresses_[replica].now());
-    else if (reply.answered && !with_another_secret_.empty())
-      with_another_secret_.erase(addresses_[replica].now());
+  // QC5. The state machines know lost calls only; this is lost for as long as nobody does something.
+  // A node of another build may well answer other calls: each method speaks for itself.
+  void note_usable(quorum::ReplicaIndex replica, uint16_t method, const transport::Reply& reply) {
+    const bool refused = reply.answered && is_unsupported(reply.status);
+    if (refused || (is_wrong_secret(reply.status) && !reply.answered)) {
+      const std::string address = addresses_[replica].now();
+      const bool is_new =
+          unusable_.try_emplace(address, Refused{refused ? method : kAnyMethod, reply.status})
+              .second;
+      if (is_new && refused)
+        diag(Severity::kWarning, "storage node %s cannot be used for log stream %u: %s",
+             address.c_str(), options_.stream.value, std::string(reply.status.message()).c_str());
+    } else if (reply.answered && !unusable_.empty()) {
+      const auto found = unusable_.find(addresses_[replica].now());
+      if (found != unusable_.end() &&
+          (found->second.method == method || found->second.method == kAnyMethod))
+        unusable_.erase(found);
+    }
   }
 
   void on_reply(uint64_t id, bool to_writer, uint16_t method, const transport::Reply& reply) {
@@ -330,7 +346,12 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   const quorum::Holder holder_;
   QuorumEvents events_;
   std::vector<std::unique_ptr<Channel>> channels_;
-  std::set<std::string> with_another_secret_;  // addresses
+  static constexpr uint16_t kAnyMethod = 0;
+  struct Refused {
+    uint16_t method;  // that was refused first
+    Status why;
+  };
+  std::map<std::string, Refused> unusable_;  // by address
   std::unique_ptr<Recovery> recovery_;
   std::unique_ptr<Writer> writer_;
   std::deque<std::string> waiting_;
@@ -394,9 +415,9 @@ std::vector<QuorumClient::ReplicaStatus> QuorumClient::status() const {
   run_and_wait(executor_, [&] { out = core_->status(); });
   return out;
 }
-std::vector<std::string> QuorumClient::with_another_secret() const {
-  std::vector<std::string> out;
-  run_and_wait(executor_, [&] { out = core_->with_another_secret(); });
+std::vector<QuorumClient::Unusable> QuorumClient::unusable() const {
+  std::vector<Unusable> out;
+  run_and_wait(executor_, [&] { out = core_->unusable(); });
   return out;
 }
 

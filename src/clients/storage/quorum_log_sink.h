@@ -99,7 +99,7 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
                 QuorumLogOptions options);
   QuorumEvents events();
   Status wait_chosen();
-  Status check_secrets() const;  // wrong_secret, if that is why some do not answer
+  Status check_usable() const;  // QC5, if that is why some do not answer
   void note_late(uint64_t waited_us);
   void note_in_time();
   [[nodiscard]] std::string why_late(uint64_t waited_us) const;
