@@ -184,7 +184,9 @@ def limits_table() -> str:
 
 
 def regions_table() -> str:
-    return table(("layout", "version", "of what"), [(f"`{name}`", value, what) for _, name, value, what in rows_of_methods("REGION")])
+    return table(
+        ("layout", "version", "of what"), [(f"`{name}`", value, what) for _, name, value, what in rows_of_methods("REGION")]
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -749,8 +749,8 @@ TEST(Layouts, EveryChangeHasAnotherDigest) {  // MD2
     EXPECT_TRUE(digests.insert(other.digest()).second) << &other - changed;
 }
 
-// docs/messages.md, which tools/check_declared.py makes, has the digest of every method: who changes
-// a layout sees there, and in review, which calls older builds will refuse.
+// docs/messages.md, which tools/check_declared.py makes, has the digest of every method: who
+// changes a layout sees there, and in review, which calls older builds will refuse.
 TEST(Layouts, EachMethodHasTheDigestThatTheDocsSay) {  // MD2
   std::ifstream page(STRATA_MESSAGES_PAGE);
   std::map<std::string, std::string> told;

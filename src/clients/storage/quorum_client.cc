@@ -302,8 +302,8 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     }
   }
 
-  // QC5. The state machines know lost calls only; this is lost for as long as nobody does something.
-  // A node of another build may well answer other calls: each method speaks for itself.
+  // QC5. The state machines know lost calls only; this is lost for as long as nobody does
+  // something. A node of another build may well answer other calls: each method speaks for itself.
   void note_usable(quorum::ReplicaIndex replica, uint16_t method, const transport::Reply& reply) {
     const bool refused = reply.answered && is_unsupported(reply.status);
     if (refused || (is_wrong_secret(reply.status) && !reply.answered)) {

@@ -231,7 +231,7 @@ TEST_F(QuorumLogSinkTest, TooFewNodesAreNamedAndTriedAgain) {
   EXPECT_EQ(again->begin_lsn(), kFirst);
 }
 
-// One is enough to be told of; the others are a quorum. What it lays out in the same way it answers.
+// The others are a quorum. What it lays out in the same way it answers.
 TEST_F(QuorumLogSinkTest, ANodeOfAnotherBuildIsPassedOverAndNamed) {  // QC5
   nodes_[2].reset();
   nodes_[2] = std::make_unique<FakeLogNode>(io_.world(), addresses_[2],

@@ -1,9 +1,10 @@
 // A digest of how a method's two messages are laid out, of what methods.def says of it. Pure; made
 // when the program is compiled (MD2).
 //
-// It is FNV-1a (64 bits) over the words of the request, ">" and the words of the reply, with a space
-// behind each, folded to 16 bits; 0 becomes 1. A word alone that names STRATA_FIELDS gives place to
-// their words; "a[kMax]" and "region:kTimes" have the value of that name for the name, in decimal.
+// It is FNV-1a (64 bits) over the words of the request, ">" and the words of the reply, with a
+// space behind each, folded to 16 bits; 0 becomes 1. A word alone that names STRATA_FIELDS gives
+// place to their words; "a[kMax]" and "region:kTimes" have the value of that name for the name, in
+// decimal.
 // tools/check_declared.py computes the same, for docs/messages.md.
 #pragma once
 
