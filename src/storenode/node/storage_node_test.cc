@@ -337,7 +337,8 @@ TEST_F(StorageNodeTest, CallsOfAnotherBuildChangeNothing) {
     EXPECT_TRUE(is_not_found((*node)->logs()->state(StreamId{1}).status()));
   }
   bool told = false;
-  for (const auto& value : (*node)->status().values)
+  const NodeStatus status = (*node)->status();
+  for (const auto& value : status.values)
     if (value.name == std::string("calls_of_other_builds_total")) told = value.value == 2;
   EXPECT_TRUE(told);
   EXPECT_TRUE(seal(proto::call_of(proto::kLogSeal, deadline_us)).ok());

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/testing/wait_until.h"
 #include "memnode/fusion/testing/fusion_node.h"
 #include "proto/calls/calls.h"
