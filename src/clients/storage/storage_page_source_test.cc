@@ -11,6 +11,7 @@
 
 #include "base/aligned.h"
 #include "base/clock.h"
+#include "base/diag.h"
 #include "base/testing/wait_until.h"
 #include "page/page.h"
 #include "pagefile/testing/test_pages.h"
