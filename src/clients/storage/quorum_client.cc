@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <map>
 #include <utility>
 #include <variant>
 
@@ -83,14 +82,14 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
 
   void start(const transport::Secret& secret) {
     secret_.emplace(secret);
-    for (const transport::Address& address : addresses_) channels_.push_back(channel_to(address));
+    for (const transport::Address& address : addresses_) ways_.push_back(way_to(address));
     arm_timer();
     go_on();
   }
   void stop() {
     ended_ = true;
     cancel_timers();
-    channels_.clear();
+    ways_.clear();
   }
 
   void begin_at(Lsn start) {
@@ -107,10 +106,10 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   void truncate_below(Lsn lsn) {
     if (ended_ || writer_ == nullptr) return;
     lsn = writer_->keep_from(lsn);
-    for (const std::unique_ptr<Channel>& channel : channels_)
-      channel->call(call_options(proto::kLogTruncate),
-                    proto::encode(options_.stream, proto::TruncateRequest{holder_.epoch, lsn}),
-                    [](const transport::Reply&) {});  // who missed it hears of the next one
+    for (const Way& way : ways_)
+      way.channel->call(call_options(proto::kLogTruncate),
+                        proto::encode(options_.stream, proto::TruncateRequest{holder_.epoch, lsn}),
+                        [](const transport::Reply&) {});  // who missed it hears of the next one
   }
   void spread_news() {
     if (ended_ || writer_ == nullptr) return;
@@ -157,40 +156,52 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     std::vector<ReplicaStatus> out;
     if (writer_ == nullptr) return out;
     for (quorum::Writer::ReplicaStatus& log : writer_->status()) {
-      std::string address = addresses_[out.size()].now();
-      const auto found = unusable_.find(address);
-      Status unusable = found == unusable_.end() ? ok_status() : found->second.why;
-      out.push_back({std::move(address), std::move(log), std::move(unusable)});
+      const size_t i = out.size();
+      out.push_back({addresses_[i].now(), std::move(log), ways_[i].refusal->why});
     }
     return out;
   }
   [[nodiscard]] std::vector<Unusable> unusable() const {
     std::vector<Unusable> out;
-    for (const auto& [address, refused] : unusable_) out.push_back({address, refused.why});
+    for (size_t i = 0; i < ways_.size(); ++i)
+      if (const Status& why = ways_[i].refusal->why; !why.ok())
+        out.push_back({addresses_[i].now(), why});
     return out;
   }
 
  private:
-  std::unique_ptr<Channel> channel_to(const transport::Address& address) {
-    return std::make_unique<Channel>(world_, *secret_, address, options_.channel);
+  // QC5
+  struct Refusal {
+    uint16_t method = kAnyMethod;  // that was refused first
+    Status why;                    // OK: nothing was
+  };
+  static constexpr uint16_t kAnyMethod = 0;
+  struct Way {
+    std::unique_ptr<Channel> channel;
+    std::shared_ptr<Refusal> refusal;
+  };
+  // What a process has refused ends with its connection: the next one may be of another build.
+  Way way_to(const transport::Address& address) {
+    auto refusal = std::make_shared<Refusal>();
+    auto observer = [refusal](bool, uint64_t, const Status&) { *refusal = {}; };
+    return {std::make_unique<Channel>(world_, *secret_, address, options_.channel, observer),
+            std::move(refusal)};
   }
   // A channel that goes takes the calls on it along: nobody hears of them any more.
   void change_replicas() {
     STRATA_ASSERT(keys_.size() == addresses_.size());
     const quorum::ReplicasBefore before = places_before(keys_, *next_);
-    std::vector<std::unique_ptr<Channel>> channels;
+    std::vector<Way> ways;
     addresses_.clear();
     keys_.clear();
     for (size_t i = 0; i < before.size(); ++i) {
       const ReplicaNode& node = next_->nodes[i];
       addresses_.push_back(node.address);
       keys_.push_back(node.key);
-      channels.push_back(before[i].has_value() ? std::move(channels_[*before[i]])
-                                               : channel_to(node.address));
+      ways.push_back(before[i].has_value() ? std::move(ways_[*before[i]]) : way_to(node.address));
     }
     writer_->follow(next_->write_quorum, before);
-    channels_ = std::move(channels);
-    unusable_.clear();
+    ways_ = std::move(ways);
   }
   [[nodiscard]] transport::CallOptions call_options(uint16_t method) const {
     return proto::call_of(method, world_.executor->now_us() + options_.call_timeout_us,
@@ -292,7 +303,7 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     for (Outgoing& request : requests) {
       Encoded encoded = std::visit(Encoder{options_.stream}, request.body);
       const bool from_writer = writer_ != nullptr;
-      channels_[request.replica]->call(
+      ways_[request.replica].channel->call(
           call_options(encoded.method), std::move(encoded.payload),
           [this, id = request.id, from_writer, method = encoded.method, replica = request.replica,
            generation = generation_](const transport::Reply& reply) {
@@ -305,20 +316,18 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   // QC5. The state machines know lost calls only; this is lost for as long as nobody does
   // something. A node of another build may well answer other calls: each method speaks for itself.
   void note_usable(quorum::ReplicaIndex replica, uint16_t method, const transport::Reply& reply) {
+    Refusal& refusal = *ways_[replica].refusal;
     const bool refused = reply.answered && is_unsupported(reply.status);
     if (refused || (is_wrong_secret(reply.status) && !reply.answered)) {
-      const std::string address = addresses_[replica].now();
-      const bool is_new =
-          unusable_.try_emplace(address, Refused{refused ? method : kAnyMethod, reply.status})
-              .second;
-      if (is_new && refused)
+      if (!refusal.why.ok()) return;
+      refusal = {refused ? method : kAnyMethod, reply.status};
+      if (refused)
         diag(Severity::kWarning, "storage node %s cannot be used for log stream %u: %s",
-             address.c_str(), options_.stream.value, std::string(reply.status.message()).c_str());
-    } else if (reply.answered && !unusable_.empty()) {
-      const auto found = unusable_.find(addresses_[replica].now());
-      if (found != unusable_.end() &&
-          (found->second.method == method || found->second.method == kAnyMethod))
-        unusable_.erase(found);
+             addresses_[replica].now().c_str(), options_.stream.value,
+             std::string(reply.status.message()).c_str());
+    } else if (reply.answered && !refusal.why.ok() &&
+               (refusal.method == method || refusal.method == kAnyMethod)) {
+      refusal = {};
     }
   }
 
@@ -345,13 +354,7 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   std::optional<ReplicaSet> next_;  // the newest told
   const quorum::Holder holder_;
   QuorumEvents events_;
-  std::vector<std::unique_ptr<Channel>> channels_;
-  static constexpr uint16_t kAnyMethod = 0;
-  struct Refused {
-    uint16_t method;  // that was refused first
-    Status why;
-  };
-  std::map<std::string, Refused> unusable_;  // by address
+  std::vector<Way> ways_;
   std::unique_ptr<Recovery> recovery_;
   std::unique_ptr<Writer> writer_;
   std::deque<std::string> waiting_;

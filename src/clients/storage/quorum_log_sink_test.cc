@@ -250,10 +250,10 @@ TEST_F(QuorumLogSinkTest, ANodeOfAnotherBuildIsPassedOverAndNamed) {  // QC5
   EXPECT_EQ(nodes_[2]->log(), "");
   EXPECT_TRUE(is_unsupported(sink->check_usable())) << sink->check_usable();
   EXPECT_TRUE(sink->late().ok()) << "it goes on";
-  // Upgraded, it takes part again. (What it lacks it has fetched from the others.)
+  // Upgraded, it fetches from the others what it lacks, and takes part again.
   nodes_[2].reset();
   nodes_[2] = std::make_unique<FakeLogNode>(io_.world(), addresses_[2]);
-  nodes_[2]->set_log(kFirst, written_, end_, Epoch{1});
+  nodes_[2]->set_peers([this](quorum::ReplicaIndex) { return nodes_[0].get(); });
   EXPECT_TRUE(wait_until([&] {
     EXPECT_TRUE(append(sink.get()).ok() && sink->sync().ok());
     return nodes_[2]->log() == written_;

@@ -55,7 +55,7 @@ class FakeLogNode {
     });
     serve(proto::kLogOrder, [this](const transport::Request& call, Answer to) {
       const quorum::CatchUpOrder order = proto::decode_log_order(call.payload)->request;
-      const FakeLogNode* const from = peer_ ? peer_(order.sources.front()) : nullptr;
+      const FakeLogNode* const from = peer(order.sources.front());
       if (from != nullptr) copy_from(*from, order.until);
       to.reply({});
     });
@@ -87,8 +87,8 @@ class FakeLogNode {
     error_ = error;
   }
   // Who is meant by a replica's number in orders to catch up; without it they are passed over.
-  // Before there are calls.
   void set_peers(std::function<const FakeLogNode*(quorum::ReplicaIndex)> peer) {
+    const MutexLock lock(mutex_);
     peer_ = std::move(peer);
   }
   void set_damaged(Lsn at) {  // nobody reads what begins before and ends behind it
@@ -122,6 +122,10 @@ class FakeLogNode {
       proto::testing::serve_as_other_build(&server_, method, std::move(handler));
     else
       proto::serve(&server_, method, std::move(handler));
+  }
+  const FakeLogNode* peer(quorum::ReplicaIndex number) const {
+    const MutexLock lock(mutex_);
+    return peer_ ? peer_(number) : nullptr;
   }
   void copy_from(const FakeLogNode& peer, Lsn until) {
     const std::string log = peer.log();
