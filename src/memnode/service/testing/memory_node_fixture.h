@@ -213,10 +213,19 @@ class MemoryNodeFixture : public ::testing::Test {
   }
 
   StatusOr<std::string> call(uint16_t method, Bytes request, uint64_t timeout_us = 20'000'000) {
+    return call(proto::call_of(method, monotonic_us() + timeout_us), request);
+  }
+  StatusOr<std::string> call(const transport::CallOptions& options, Bytes request) {
     transport::BlockingReply reply;
-    const auto options = proto::call_of(method, monotonic_us() + timeout_us);
     STRATA_RETURN_IF_ERROR(channel_->call(options, request, &reply));
     return std::move(reply.payload);
+  }
+  // Of the transport's own methods.
+  StatusOr<std::string> call_region(uint16_t method, Bytes request) {
+    transport::CallOptions options;
+    options.method = method;
+    options.deadline_us = monotonic_us() + 20'000'000;
+    return call(options, request);
   }
   StatusOr<proto::PoolAttachReply> attach(const proto::PoolAttachRequest& request) {
     STRATA_ASSIGN_OR_RETURN(const std::string reply,
