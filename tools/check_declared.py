@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What is declared once is said once: no profile's name where a trait is to be asked, no page's name made by hand, and
-tables of docs that are current.
+"""What is declared once is said once: no profile's name where a trait is to be asked, no page's name and no call's options
+made by hand, and tables of docs that are current.
 
 Profiles are in src/base/profiles.def, the calls to a storage node in src/proto/methods.def. A table that is made from such
 a file stands between two lines `<!-- made by tools/check_declared.py: NAME -->` and `<!-- end -->`; `--write` makes it anew.
@@ -8,7 +8,8 @@ a file stands between two lines `<!-- made by tools/check_declared.py: NAME -->`
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -20,6 +21,13 @@ SOURCES = (".h", ".cc")
 # A default, which somebody has to name.
 DEFAULT = re.compile(r'^\s*std::string profile = "[^"]+";')
 
+
+# What stands between fields.
+MARKS = ("|", "{", "}")
+# Options of a call, by hand.
+OPTIONS_BY_HAND = re.compile(r"\bCallOptions(?:\s+\w+)?\s*[;{=]")
+# What carries calls, makes those of methods.def, or has methods of its own.
+MAKERS_OF_OPTIONS = ("src/transport", "src/proto/calls", "src/farmem")
 
 # "page 5:17", by hand.
 PAGE_BY_HAND = re.compile(r'std::to_string\([^;"]*\bspace\)\s*\+\s*":"')
@@ -43,6 +51,15 @@ def pages_by_hand(name: str, text: str) -> list[str]:
     return [
         f"{name}:{text.count(chr(10), 0, found.start()) + 1}: a page's name is made by name_of() or text_of() (base/page_name.h)"
         for found in PAGE_BY_HAND.finditer(text)
+    ]
+
+
+def options_by_hand(name: str, text: str) -> list[str]:
+    """A call that forgets its method's layout is refused where it arrives: found before it is made."""
+    return [
+        f"{name}:{number}: the options of a call are made by proto::call_of() (proto/calls/calls.h)"
+        for number, line in enumerate(text.splitlines(), 1)
+        if OPTIONS_BY_HAND.search(line.split("//")[0])
     ]
 
 
@@ -81,6 +98,45 @@ def rows_of_methods(macro: str) -> list[tuple[str, ...]]:
     return rows
 
 
+def value_of(expression: str) -> int:
+    """A limit as C++ writes it: 4u << 20, 60'000'000."""
+    number, _, shift = expression.replace("'", "").partition("<<")
+    return int(number.strip().removesuffix("u")) << int(shift or 0)
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """How the digests of src/proto/internal/layout_digest.h are computed, once more."""
+
+    groups: dict[str, str]
+    values: dict[str, int]
+
+    @classmethod
+    def declared(cls) -> "Layouts":
+        return cls(
+            {name: fields for _, name, fields in rows_of_methods("FIELDS")},
+            {name: value_of(value) for _, name, value, _ in rows_of_methods("LIMIT|REGION")},
+        )
+
+    def words(self, fields: str) -> Iterator[str]:
+        written = ["|", *fields.split(), "|"]
+        for before, word, after in zip(written, written[1:], written[2:], strict=False):
+            if before in MARKS and after in MARKS and word in self.groups:
+                yield from self.words(self.groups[word])
+            elif found := re.fullmatch(r"(.*\[)(\w+)(\])|(.*:)(\w+)", word):
+                yield f"{found[1] or found[4]}{self.values[found[2] or found[5]]}{found[3] or ''}"
+            else:
+                yield word
+
+    def digest(self, request: str, reply: str) -> int:
+        value = 0xCBF29CE484222325
+        for word in (*self.words(request), ">", *self.words(reply)):
+            for byte in f"{word} ".encode():
+                value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+        value ^= value >> 32
+        return (value ^ value >> 16) & 0xFFFF or 1
+
+
 def methods_table() -> str:
     services = {
         "LOG": "log",
@@ -90,7 +146,8 @@ def methods_table() -> str:
         "POOL": "remote pools",
         "FUSION": "fusion",
     }
-    head = ("number", "method", "service", "asked by", "is answered", "sent again", "in words")
+    layouts = Layouts.declared()
+    head = ("number", "method", "service", "asked by", "is answered", "sent again", "layout", "in words")
     ends = {
         "kAtOnce": "at once",
         "kDurable": "when it is durable",
@@ -98,8 +155,17 @@ def methods_table() -> str:
     }
     again = {"kRepeat": "yes", "kNever": "no"}
     rows = [
-        (number, f"`{counter}`", services[macro.removesuffix("_METHOD")], words(caller), ends[end], again[repeat], what)
-        for macro, number, _, counter, caller, end, repeat, _, _, what in rows_of_methods(r"\w+_METHOD")
+        (
+            number,
+            f"`{counter}`",
+            services[macro.removesuffix("_METHOD")],
+            words(caller),
+            ends[end],
+            again[repeat],
+            f"`{layouts.digest(request, reply):04x}`",
+            what,
+        )
+        for macro, number, _, counter, caller, end, repeat, request, reply, what in rows_of_methods(r"\w+_METHOD")
     ]
     return table(head, rows)
 
@@ -117,11 +183,18 @@ def limits_table() -> str:
     return table(("limit", "value", "of what"), [(f"`{name}`", value, what) for _, name, value, what in rows_of_methods("LIMIT")])
 
 
+def regions_table() -> str:
+    return table(
+        ("layout", "version", "of what"), [(f"`{name}`", value, what) for _, name, value, what in rows_of_methods("REGION")]
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "profiles": profiles_table,
     "methods": methods_table,
     "fields": fields_table,
     "limits": limits_table,
+    "regions": regions_table,
 }
 
 
@@ -137,6 +210,8 @@ def check_tree(root: Path, write: bool) -> list[str]:
             if path.suffix in SOURCES and not is_test(path):
                 name, text = str(path.relative_to(root)), path.read_text(errors="replace")
                 problems += names_in_code(name, text, names)
+                if not name.startswith(MAKERS_OF_OPTIONS):
+                    problems += options_by_hand(name, text)
                 if path.name != "page_name.h":
                     problems += pages_by_hand(name, text)
     for path in [*sorted((root / "docs").glob("*.md")), *sorted((root / "src").rglob("README.md"))]:

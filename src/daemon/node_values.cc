@@ -11,6 +11,9 @@ void NodeValues::add_call(const char* method, const transport::MethodCounters& o
 void NodeValues::add_connections(transport::Counters* counters) {
   count("connections_opened_total", "Connections authenticated.", counters->connections_opened);
   count("connections_closed_total", "Connections closed, of those.", counters->connections_closed);
+  count("calls_of_other_builds_total",
+        "Calls refused since the caller is of another build, which lays them out differently.",
+        counters->other_layouts);
   for (size_t i = 0; i < static_cast<size_t>(transport::Refusal::count); ++i) {
     const auto why = static_cast<transport::Refusal>(i);
     refusals.push_back({transport::refusal_name(why), counters->refused(why)});

@@ -13,7 +13,7 @@
 
 namespace strata::proto {
 
-// Of a memory node's region "times".
+// Of a memory node's region "times". A change of what is where raises kTimesLayout (methods.def).
 constexpr uint64_t kClockOffset = 0;     // the largest cts given out: servers add to it
 constexpr uint64_t kCeilingOffset = 8;   // what is above it does not count yet (FT1)
 constexpr uint64_t kHorizonOffset = 64;  // the oldest snapshot that anybody may still read
@@ -27,7 +27,7 @@ constexpr uint64_t kCtsMax = (uint64_t{1} << kCtsBits) - 1;
 // alone, but for `waiters`, which is changed by atomics only; read by anyone, the sequence first.
 // Torn read: the tag in the word is of another sequence than the one asked for. Reused: when the
 // state is not an undecided one; the same tag comes again in the same slot after 8,192 transactions
-// there.
+// there. A change of this, of the word or of how many slots there are raises kTableLayout.
 struct TitSlot {
   uint64_t sequence = 0;
   uint64_t word = 0;     // state 3 bits | cts 48 | tag 13

@@ -4,14 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/rng.h"
 #include "proto/copy_messages.h"
 #include "proto/fusion_messages.h"
+#include "proto/internal/layout_digest.h"
 #include "proto/log_messages.h"
 #include "proto/memory_messages.h"
 #include "proto/methods.h"
@@ -77,7 +83,7 @@ class Layout {
       in->u32();
     else if (type == "u64")
       in->u64();
-    else if (type == "text")
+    else if (type == "text" || type.starts_with("region:"))
       in->bytes32();
     else if (type == "page")
       in->bytes(kPageBytes);
@@ -95,11 +101,6 @@ class Layout {
   const std::string fields_;
 };
 
-const MethodTraits& traits_of(Method method) {
-  const auto all = all_methods();
-  return *std::find_if(all.begin(), all.end(),
-                       [method](const MethodTraits& traits) { return traits.method == method; });
-}
 const char* request_of(Method method) { return traits_of(method).request; }
 const char* reply_of(Method method) { return traits_of(method).reply; }
 
@@ -689,6 +690,85 @@ TEST(Methods, WhatIsDeclaredCanBeRead) {
   }
   EXPECT_STREQ(traits_of(kLogAppend).name, "log_append");
   EXPECT_FALSE(may_repeat(kWritePages)) << "an old page over a newer one";
+}
+
+// What tools/check_declared.py, and every compiler, has of the same.
+TEST(Layouts, TheSameFieldsHaveTheSameDigestEverywhere) {  // MD2
+  using internal::LayoutDigest;
+  using internal::NamedFields;
+  using internal::NamedValue;
+  static constexpr NamedFields kSome[] = {{"g", "x u8 | y u32"}, {"h", "g | z u64"}};
+  static constexpr NamedValue kValues[] = {{"kMax", 7}, {"kTimes", 2}};
+  const auto digest = [](std::string_view request, std::string_view reply) {
+    return LayoutDigest(kSome, kValues).of(request, reply);
+  };
+  static_assert(LayoutDigest(kSome, kValues).of("a u8 | b text", "") == 0x0f68);
+  EXPECT_EQ(digest("", ""), 0x892a);
+  EXPECT_EQ(digest("a u8 | b text", ""), 0x0f68);
+  EXPECT_EQ(digest("", "a u8 | b text"), 0x5fbf);
+  EXPECT_EQ(digest("h", "items[kMax] { g | t text }"), 0xc542);
+  EXPECT_EQ(digest("r region:kTimes | s[] { g u8 }", "status | ?llsn u64"), 0xc554);
+  EXPECT_EQ(digest("h", ""), digest("x u8 | y u32 | z u64", ""))
+      << "what a group is called is not on the wire";
+  EXPECT_EQ(digest(" a   u8 |  b text ", ""), digest("a u8 | b text", ""));
+  EXPECT_NE(digest("h", ""), digest("h u8", "")) << "a field with a group's name is none";
+}
+
+TEST(Layouts, EveryChangeHasAnotherDigest) {  // MD2
+  using internal::NamedFields;
+  using internal::NamedValue;
+  struct Declared {
+    std::string group = "x u8 | y u32", request = "g | n[kMax] { v u64 }",
+                reply = "r region:kTimes";
+    uint32_t limit = 7, region = 1;
+    [[nodiscard]] uint16_t digest() const {
+      const NamedFields groups[] = {{"g", group}};
+      const NamedValue values[] = {{"kMax", limit}, {"kTimes", region}};
+      return internal::LayoutDigest(groups, values).of(request, reply);
+    }
+  };
+  const Declared now;
+  EXPECT_EQ(now.digest(), Declared{}.digest());
+  const Declared changed[] = {
+      {.group = "x u8 | y u64"},
+      {.group = "y u32 | x u8"},
+      {.group = "x u8 | y u32 | z u8"},
+      {.request = "g | n[kMax] { v u32 }"},
+      {.request = "g | n[] { v u64 }"},
+      {.request = "g | m[kMax] { v u64 }"},
+      {.request = "n[kMax] { v u64 } | g"},
+      {.request = "g", .reply = "n[kMax] { v u64 } | r region:kTimes"},
+      {.reply = "r text"},
+      {.reply = ""},
+      {.limit = 8},
+      {.limit = 70},
+      {.region = 2},
+  };
+  std::set<uint16_t> digests = {now.digest()};
+  for (const Declared& other : changed)
+    EXPECT_TRUE(digests.insert(other.digest()).second) << &other - changed;
+}
+
+// docs/messages.md, which tools/check_declared.py makes, has the digest of every method: who
+// changes a layout sees there, and in review, which calls older builds will refuse.
+TEST(Layouts, EachMethodHasTheDigestThatTheDocsSay) {  // MD2
+  std::ifstream page(STRATA_MESSAGES_PAGE);
+  std::map<std::string, std::string> told;
+  for (std::string line; std::getline(page, line);) {
+    std::vector<std::string> cells;
+    for (size_t begin = 0, end; (end = line.find(" | ", begin)) != std::string::npos;
+         begin = end + 3)
+      cells.push_back(line.substr(begin, end - begin));
+    if (cells.size() == 7 && cells[1].starts_with('`')) told[cells[1]] = cells[6];
+  }
+  EXPECT_EQ(told.size(), all_methods().size());
+  for (const MethodTraits& method : all_methods()) {
+    char digest[8];
+    std::snprintf(digest, sizeof digest, "`%04x`", method.layout);
+    EXPECT_NE(method.layout, 0) << method.name;
+    EXPECT_EQ(told["`" + std::string(method.name) + "`"], digest) << method.name;
+    EXPECT_EQ(&traits_of(method.method), &method);
+  }
 }
 
 TEST(MessagesRefused, WhatIsAskedInVain) {

@@ -50,6 +50,7 @@ class Counters {
   std::atomic<uint64_t> connections_closed{0};    // of those
   std::atomic<uint64_t> connections_replaced{0};  // by a newer one of the same channel
   std::atomic<uint64_t> late_replies{0};          // to calls that had been given up
+  std::atomic<uint64_t> other_layouts{0};         // requests refused by RS7
 
  private:
   std::array<MethodCounters, kMethodsMax> methods_;

@@ -18,6 +18,7 @@
 #include "base/testing/sanitized.h"
 #include "clients/storage/quorum_client.h"
 #include "io/file_system.h"
+#include "proto/calls/calls.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "storenode/service/log_service.h"
@@ -341,7 +342,7 @@ TEST_F(LogServiceSim, WhatACallerAsksForIsBoundedByTheNode) {
   std::string bytes;
   const auto ask = [&](StreamId stream) {
     status.reset();
-    channel.call({.method = proto::kLogRead, .deadline_us = c.world_.now_us() + 60 * kSecond},
+    channel.call(proto::call_of(proto::kLogRead, c.world_.now_us() + 60 * kSecond),
                  proto::encode(stream, quorum::ReadRequest{kFirst, UINT32_MAX, false, {}}),
                  [&](const transport::Reply& reply) {
                    status = reply.status;

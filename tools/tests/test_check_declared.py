@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from check_declared import TABLES, check_tree, names_in_code, pages_by_hand, with_tables
+from check_declared import TABLES, Layouts, check_tree, names_in_code, options_by_hand, pages_by_hand, value_of, with_tables
 from strata_cli import profile_list
 
 NAMES = ("monolithic", "logdb")
@@ -45,11 +45,41 @@ def test_a_stale_table_is_found_and_written_anew(tmp_path: Path) -> None:
 
 def test_tables_of_messages_have_every_method_and_limit() -> None:
     methods, fields, limits = (TABLES[name]() for name in ("methods", "fields", "limits"))
-    assert "| 4 | `log_append` | log | compute | when it is durable | no | log of the epoch |" in methods
+    assert "| 4 | `log_append` | log | compute | when it is durable | no | `2556` | log of the epoch |" in methods
     assert "| 33 | `write_pages` | written pages | compute | at once | no |" in methods
     assert "| `log_truncate` | `stream u32 \\| epoch u64 \\| below u64` | nothing |" in fields
     assert "| `kReadBytesMax` | 4u << 20 |" in limits
     assert methods.count("\n") == 2 + 61
+
+
+def test_digests_of_layouts_are_those_that_are_compiled() -> None:
+    """The same as in Layouts.TheSameFieldsHaveTheSameDigestEverywhere (src/proto/proto_test.cc)."""
+    layouts = Layouts({"g": "x u8 | y u32", "h": "g | z u64"}, {"kMax": 7, "kTimes": 2})
+    assert layouts.digest("", "") == 0x892A
+    assert layouts.digest("a u8 | b text", "") == 0x0F68
+    assert layouts.digest("", "a u8 | b text") == 0x5FBF
+    assert layouts.digest("h", "items[kMax] { g | t text }") == 0xC542
+    assert layouts.digest("r region:kTimes | s[] { g u8 }", "status | ?llsn u64") == 0xC554
+    assert layouts.digest("h", "") == layouts.digest("x u8 | y u32 | z u64", "") != layouts.digest("h u8", "")
+    assert layouts.digest("items[kMax] { z u64 }", "") != Layouts({}, {"kMax": 8}).digest("items[kMax] { z u64 }", "")
+    with pytest.raises(KeyError):
+        layouts.digest("items[kNone] { z u64 }", "")
+
+
+def test_limits_are_read_as_they_are_compiled() -> None:
+    assert [value_of(text) for text in ("256", "4u << 20", "60'000'000", "1")] == [256, 4 << 20, 60_000_000, 1]
+    assert Layouts.declared().values["kPageWaitUsMax"] == 60_000_000 and Layouts.declared().values["kTableLayout"] >= 1
+
+
+def test_options_of_a_call_made_by_hand_are_found(tmp_path: Path) -> None:
+    by_hand = "  transport::CallOptions call;\n  const CallOptions options{.method = kRead};\n  CallOptions other = {};\n"
+    assert [problem.split(":")[1] for problem in options_by_hand("a.cc", by_hand)] == ["1", "2", "3"]
+    fine = "CallOptions call_of(uint16_t method);\nvoid ask(const CallOptions& call);\n// CallOptions call;\n"
+    assert not options_by_hand("a.cc", fine)
+    for folder in ("src/clients", "src/transport"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.cc").write_text(by_hand)
+    assert {problem.split(":")[0] for problem in check_tree(tmp_path, write=False)} == {"src/clients/a.cc"}
 
 
 def test_a_page_named_by_hand_is_found() -> None:

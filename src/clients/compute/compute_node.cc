@@ -828,7 +828,8 @@ Status ComputeNode::trouble() const {
   STRATA_RETURN_IF_ERROR(log_->state());
   if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->nodes()->ended());
   if (memory_ != nullptr) STRATA_RETURN_IF_ERROR(memory_->pages()->ended());
-  return log_->late();
+  STRATA_RETURN_IF_ERROR(log_->late());
+  return log_->check_usable();  // of the others there are enough
 }
 
 ComputeNode::Facts ComputeNode::facts() const {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/thread_name.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 
 namespace strata::clients {
@@ -53,10 +54,8 @@ StatusOr<proto::FusionJoinReply> FusionMember::ask_to_join(const FusionMemberOpt
   const uint64_t deadline_us = monotonic_us() + options.join_us_max;
   Status said;  // by the memory node: it tells more than that a later call had no time
   for (;;) {
-    transport::CallOptions call;
-    call.method = proto::kFusionJoin;
-    call.deadline_us = std::min(deadline_us, monotonic_us() + kJoinWaitUs);
-    call.idempotent = proto::may_repeat(call.method);
+    const auto call =
+        proto::call_of(proto::kFusionJoin, std::min(deadline_us, monotonic_us() + kJoinWaitUs));
     transport::BlockingReply reply;
     const Status status = channel->call(call, request, &reply);
     if (status.ok()) return proto::decode_fusion_join_reply(reply.payload);
@@ -128,11 +127,8 @@ StatusOr<std::unique_ptr<FusionMember>> FusionMember::begin(
 void FusionMember::take_back(const FusionMemberOptions& options, BlockingChannel* channel,
                              Epoch epoch) {
   const InterruptScope carried_through(nullptr);
-  transport::CallOptions call;
-  call.method = proto::kFusionLeave;
-  call.epoch = epoch.value;
-  call.deadline_us = monotonic_us() + options.call_us_max;
-  call.idempotent = proto::may_repeat(call.method);
+  const auto call =
+      proto::call_of(proto::kFusionLeave, monotonic_us() + options.call_us_max, epoch);
   transport::BlockingReply reply;
   const proto::FusionLeaveRequest request{{options.server, options.life, epoch}, {}};
   channel->call(call, proto::encode(request), &reply).IgnoreError();
@@ -197,7 +193,8 @@ Status FusionMember::serve() {
   events_ = std::make_unique<RemoteEvents>(
       &calls_, RemoteEvents::Hearers{pages_.get(), &owners_, &names_, &reuse_},
       [this](const Status& why) { end(why); });
-  row_locks_ = std::make_unique<RemoteRowLocks>(&calls_, &locks_);
+  row_locks_ =
+      std::make_unique<RemoteRowLocks>(&calls_, &locks_, [this](const Status& why) { end(why); });
   serves_ = row_locks_->wait_joined(kServeUsMax);
   if (serves_) return status();
   STRATA_RETURN_IF_ERROR(status());
@@ -291,10 +288,9 @@ void FusionMember::keep_line() {
 
 // Fails: again with the next renewal, unless none is taken.
 Status FusionMember::offer_line() {
-  transport::CallOptions call;
-  call.method = proto::kFusionLine;
-  call.epoch = lines_epoch_.value;
-  call.deadline_us = monotonic_us() + std::min(options_.call_us_max, options_.renew_us);
+  const auto call = proto::call_of(
+      proto::kFusionLine, monotonic_us() + std::min(options_.call_us_max, options_.renew_us),
+      lines_epoch_);
   if (lines_.empty() || line_unanswered_) {
     STRATA_ASSIGN_OR_RETURN(auto kept, calls_.channel()->keep_connection(call.deadline_us));
     lines_.push_back(std::move(kept));
@@ -399,11 +395,7 @@ Status FusionMember::try_go_on(FusionPages* pages) {
 // Until it is answered, or there is yet another memory node.
 Status FusionMember::say(uint16_t method, const std::string& request, Epoch epoch) {
   for (;;) {
-    transport::CallOptions call;
-    call.method = method;
-    call.epoch = epoch.value;
-    call.deadline_us = monotonic_us() + options_.call_us_max;
-    call.idempotent = proto::may_repeat(method);
+    const auto call = proto::call_of(method, monotonic_us() + options_.call_us_max, epoch);
     transport::BlockingReply reply;
     const Status status = calls_.channel()->call(call, request, &reply);
     if (!may_be_repeated(status)) return status;

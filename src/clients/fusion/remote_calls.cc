@@ -1,18 +1,14 @@
 #include "clients/fusion/remote_calls.h"
 
 #include "base/clock.h"
-#include "proto/methods.h"
+#include "proto/calls/calls.h"
 
 namespace strata::clients {
 
 StatusOr<std::string> RemoteCalls::call_as_is(uint16_t method, Bytes request, uint64_t wait_us) {
-  transport::CallOptions options;
-  options.method = method;
-  options.epoch = epoch().value;
-  options.deadline_us = monotonic_us() + call_us_max_ + wait_us;
-  options.idempotent = proto::may_repeat(method);
+  const auto call = proto::call_of(method, monotonic_us() + call_us_max_ + wait_us, epoch());
   transport::BlockingReply reply;
-  STRATA_RETURN_IF_ERROR(channel_->call(options, request, &reply));
+  STRATA_RETURN_IF_ERROR(channel_->call(call, request, &reply));
   return std::move(reply.payload);
 }
 

@@ -5,6 +5,8 @@
 //         it goes on at the next one under another epoch (go_on()), or is told that it is fenced,
 //         by whoever renews the lease. Calls that fail meanwhile may be made again: to their
 //         callers that is peer_down.
+//   FC64  A memory node of another build is the end of this life: what it refuses once it always
+//         refuses, and the server says why it ends in place of waiting until its lease runs out.
 //   FC20  A call ends within call_us_max and what its request lets the memory node wait. Calls that
 //         may be repeated end when the thread's WaitInterrupt says so (BC4).
 #pragma once
@@ -60,8 +62,11 @@ class RemoteCalls {
 };
 
 // The memory node says that this server is not one of those any more: nothing that this life says
-// will ever count again.
-[[nodiscard]] inline bool has_ended(const Status& status) noexcept { return is_fenced(status); }
+// will ever count again. Or it is of another build, and refuses this call for as long as it lives
+// (FC64).
+[[nodiscard]] inline bool has_ended(const Status& status) noexcept {
+  return is_fenced(status) || is_unsupported(status);
+}
 
 // A part of a list that does not fit into one message.
 template <class T>

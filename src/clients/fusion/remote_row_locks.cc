@@ -1,5 +1,7 @@
 #include "clients/fusion/remote_row_locks.h"
 
+#include <utility>
+
 #include "base/thread_name.h"
 #include "proto/fusion_messages.h"
 
@@ -9,8 +11,9 @@ constexpr uint64_t kPauseUs = 10'000;     // after a call that failed
 constexpr uint64_t kNothingUs = 100'000;  // looked at again, though nobody has said anything
 }  // namespace
 
-RemoteRowLocks::RemoteRowLocks(RemoteCalls* calls, FusionLocks* locks, uint32_t wait_us)
-    : calls_(calls), locks_(locks), wait_us_(wait_us) {
+RemoteRowLocks::RemoteRowLocks(RemoteCalls* calls, FusionLocks* locks,
+                               std::function<void(const Status&)> refused, uint32_t wait_us)
+    : calls_(calls), locks_(locks), refused_(std::move(refused)), wait_us_(wait_us) {
   locks_->use(calls_->caller().epoch);
   sender_ = std::thread([this] { send(); });
   hearer_ = std::thread([this] { hear(); });
@@ -37,6 +40,13 @@ bool RemoteRowLocks::wait_joined(uint64_t wait_us) {
   return joined_.wait_for_us(wait_us) && locks_->joined();
 }
 
+// Of a fence the lease's renewal tells; what a memory node of another build refuses is perhaps
+// nothing but this (FC64). The reason first: whoever wakes up asks for it.
+void RemoteRowLocks::end_because(const Status& why) {
+  if (is_unsupported(why) && refused_ != nullptr) refused_(why);
+  end();
+}
+
 void RemoteRowLocks::send() {
   name_this_thread("row-lock-send");
   const InterruptScope scope(&sender_interrupt_);
@@ -51,7 +61,7 @@ void RemoteRowLocks::send() {
       if (locks_->joined()) joined_.raise();
       continue;
     }
-    if (has_ended(reply.status())) return end();
+    if (has_ended(reply.status())) return end_because(reply.status());
     stopping_.wait_for_us(kPauseUs);
   }
 }
@@ -71,7 +81,7 @@ void RemoteRowLocks::hear() {
       if (locks_->joined()) joined_.raise();
       continue;
     }
-    if (has_ended(reply.status())) return end();
+    if (has_ended(reply.status())) return end_because(reply.status());
     stopping_.wait_for_us(kPauseUs);
   }
 }

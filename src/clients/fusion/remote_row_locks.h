@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <thread>
 
 #include "base/stop_flag.h"
@@ -21,8 +22,11 @@ namespace strata::clients {
 
 class RemoteRowLocks {
  public:
-  // Both outlive this. Begins to report to the memory node of the calls' epoch.
-  RemoteRowLocks(RemoteCalls* calls, FusionLocks* locks, uint32_t wait_us = 2'000'000);
+  // Both outlive this. Begins to report to the memory node of the calls' epoch. `refused` is
+  // told, in a thread of this, that the memory node is of another build (FC64); may be null.
+  RemoteRowLocks(RemoteCalls* calls, FusionLocks* locks,
+                 std::function<void(const Status&)> refused = nullptr,
+                 uint32_t wait_us = 2'000'000);
   ~RemoteRowLocks();  // stop()
   // Nothing is sent or heard any more; who waits is told (FusionLocks::end()). Again: nothing.
   void stop();
@@ -34,9 +38,11 @@ class RemoteRowLocks {
   void send();
   void hear();
   void end();
+  void end_because(const Status& why);
 
   RemoteCalls* const calls_;
   FusionLocks* const locks_;
+  const std::function<void(const Status&)> refused_;
   const uint32_t wait_us_;
   StopFlag stopping_;
   StopFlag reported_;  // the first batch was answered, or never will be

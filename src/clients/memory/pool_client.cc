@@ -9,6 +9,7 @@
 #include "base/diag.h"
 #include "base/page_name.h"
 #include "base/wait_interrupt.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 #include "transport/clock.h"
 #include "transport/link_model.h"
@@ -71,11 +72,7 @@ bool PoolClient::pulls() const {
 
 Status PoolClient::call(uint16_t method, const std::string& request, uint64_t deadline_us,
                         std::string* reply) {
-  transport::CallOptions call;
-  call.method = method;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = deadline_us;
-  call.idempotent = proto::may_repeat(method);
+  const auto call = proto::call_of(method, deadline_us, options_.epoch);
   // A statement that is ended must not make the outcome of anything but its own reads unknown.
   const InterruptScope scope(method == proto::kPoolLookup ? WaitInterrupt::current() : nullptr);
   transport::BlockingReply answer;

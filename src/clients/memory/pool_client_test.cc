@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "clients/memory/testing/pages.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 #include "transport/calls/rpc_server.h"
 #include "transport/calls/testing/io_node.h"
@@ -35,10 +36,10 @@ class PoolClients : public ::testing::TestWithParam<RegionPath> {
                                                      transport::ServerOptions());
     regions_ = std::make_unique<transport::RegionServer>(server_.get(), nullptr);
     for (uint16_t method = proto::kPoolAttach; method <= proto::kPoolPutStaged; ++method)
-      server_->handle(method,
-                      [this](const transport::Request& request, transport::Responder responder) {
-                        answer(request, std::move(responder));
-                      });
+      proto::serve(server_.get(), method,
+                   [this](const transport::Request& request, transport::Responder responder) {
+                     answer(request, std::move(responder));
+                   });
     address_ = *server_->listen("unix:" + (folder_ / "socket"));
     auto region = transport::Region::create(folder_ / "region", kPagesAt + kSlots * kPageBytes, 1);
     EXPECT_TRUE(region.ok()) << region.status();

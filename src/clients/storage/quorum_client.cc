@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <set>
 #include <utility>
 #include <variant>
 
 #include "base/assert.h"
 #include "base/diag.h"
+#include "proto/calls/calls.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "quorum/recovery.h"
@@ -82,14 +82,14 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
 
   void start(const transport::Secret& secret) {
     secret_.emplace(secret);
-    for (const transport::Address& address : addresses_) channels_.push_back(channel_to(address));
+    for (const transport::Address& address : addresses_) ways_.push_back(way_to(address));
     arm_timer();
     go_on();
   }
   void stop() {
     ended_ = true;
     cancel_timers();
-    channels_.clear();
+    ways_.clear();
   }
 
   void begin_at(Lsn start) {
@@ -106,10 +106,10 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   void truncate_below(Lsn lsn) {
     if (ended_ || writer_ == nullptr) return;
     lsn = writer_->keep_from(lsn);
-    for (const std::unique_ptr<Channel>& channel : channels_)
-      channel->call(call_options(proto::kLogTruncate),
-                    proto::encode(options_.stream, proto::TruncateRequest{holder_.epoch, lsn}),
-                    [](const transport::Reply&) {});  // who missed it hears of the next one
+    for (const Way& way : ways_)
+      way.channel->call(call_options(proto::kLogTruncate),
+                        proto::encode(options_.stream, proto::TruncateRequest{holder_.epoch, lsn}),
+                        [](const transport::Reply&) {});  // who missed it hears of the next one
   }
   void spread_news() {
     if (ended_ || writer_ == nullptr) return;
@@ -155,42 +155,57 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   [[nodiscard]] std::vector<ReplicaStatus> status() const {
     std::vector<ReplicaStatus> out;
     if (writer_ == nullptr) return out;
-    for (quorum::Writer::ReplicaStatus& log : writer_->status())
-      out.push_back({addresses_[out.size()].now(), std::move(log)});
+    for (quorum::Writer::ReplicaStatus& log : writer_->status()) {
+      const size_t i = out.size();
+      out.push_back({addresses_[i].now(), std::move(log), ways_[i].refusal->why});
+    }
     return out;
   }
-  [[nodiscard]] std::vector<std::string> with_another_secret() const {
-    return {with_another_secret_.begin(), with_another_secret_.end()};
+  [[nodiscard]] std::vector<Unusable> unusable() const {
+    std::vector<Unusable> out;
+    for (size_t i = 0; i < ways_.size(); ++i)
+      if (const Status& why = ways_[i].refusal->why; !why.ok())
+        out.push_back({addresses_[i].now(), why});
+    return out;
   }
 
  private:
-  std::unique_ptr<Channel> channel_to(const transport::Address& address) {
-    return std::make_unique<Channel>(world_, *secret_, address, options_.channel);
+  // QC5
+  struct Refusal {
+    uint16_t method = kAnyMethod;  // that was refused first
+    Status why;                    // OK: nothing was
+  };
+  static constexpr uint16_t kAnyMethod = 0;
+  struct Way {
+    std::unique_ptr<Channel> channel;
+    std::shared_ptr<Refusal> refusal;
+  };
+  // What a process has refused ends with its connection: the next one may be of another build.
+  Way way_to(const transport::Address& address) {
+    auto refusal = std::make_shared<Refusal>();
+    auto observer = [refusal](bool, uint64_t, const Status&) { *refusal = {}; };
+    return {std::make_unique<Channel>(world_, *secret_, address, options_.channel, observer),
+            std::move(refusal)};
   }
   // A channel that goes takes the calls on it along: nobody hears of them any more.
   void change_replicas() {
     STRATA_ASSERT(keys_.size() == addresses_.size());
     const quorum::ReplicasBefore before = places_before(keys_, *next_);
-    std::vector<std::unique_ptr<Channel>> channels;
+    std::vector<Way> ways;
     addresses_.clear();
     keys_.clear();
     for (size_t i = 0; i < before.size(); ++i) {
       const ReplicaNode& node = next_->nodes[i];
       addresses_.push_back(node.address);
       keys_.push_back(node.key);
-      channels.push_back(before[i].has_value() ? std::move(channels_[*before[i]])
-                                               : channel_to(node.address));
+      ways.push_back(before[i].has_value() ? std::move(ways_[*before[i]]) : way_to(node.address));
     }
     writer_->follow(next_->write_quorum, before);
-    channels_ = std::move(channels);
-    with_another_secret_.clear();
+    ways_ = std::move(ways);
   }
   [[nodiscard]] transport::CallOptions call_options(uint16_t method) const {
-    transport::CallOptions options;
-    options.method = method;
-    options.epoch = holder_.epoch.value;
-    options.deadline_us = world_.executor->now_us() + options_.call_timeout_us;
-    return options;
+    return proto::call_of(method, world_.executor->now_us() + options_.call_timeout_us,
+                          holder_.epoch);
   }
 
   void arm_timer() {
@@ -288,22 +303,32 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     for (Outgoing& request : requests) {
       Encoded encoded = std::visit(Encoder{options_.stream}, request.body);
       const bool from_writer = writer_ != nullptr;
-      channels_[request.replica]->call(
+      ways_[request.replica].channel->call(
           call_options(encoded.method), std::move(encoded.payload),
           [this, id = request.id, from_writer, method = encoded.method, replica = request.replica,
            generation = generation_](const transport::Reply& reply) {
-            if (generation == generation_) note_secret(replica, reply);
+            if (generation == generation_) note_usable(replica, method, reply);
             on_reply(id, from_writer, method, reply);
           });
     }
   }
 
-  // The state machines know lost calls only; this is lost for as long as nobody does something.
-  void note_secret(quorum::ReplicaIndex replica, const transport::Reply& reply) {
-    if (is_wrong_secret(reply.status) && !reply.answered)
-      with_another_secret_.insert(addresses_[replica].now());
-    else if (reply.answered && !with_another_secret_.empty())
-      with_another_secret_.erase(addresses_[replica].now());
+  // QC5. The state machines know lost calls only; this is lost for as long as nobody does
+  // something. A node of another build may well answer other calls: each method speaks for itself.
+  void note_usable(quorum::ReplicaIndex replica, uint16_t method, const transport::Reply& reply) {
+    Refusal& refusal = *ways_[replica].refusal;
+    const bool refused = reply.answered && is_unsupported(reply.status);
+    if (refused || (is_wrong_secret(reply.status) && !reply.answered)) {
+      if (!refusal.why.ok()) return;
+      refusal = {refused ? method : kAnyMethod, reply.status};
+      if (refused)
+        diag(Severity::kWarning, "storage node %s cannot be used for log stream %u: %s",
+             addresses_[replica].now().c_str(), options_.stream.value,
+             std::string(reply.status.message()).c_str());
+    } else if (reply.answered && !refusal.why.ok() &&
+               (refusal.method == method || refusal.method == kAnyMethod)) {
+      refusal = {};
+    }
   }
 
   void on_reply(uint64_t id, bool to_writer, uint16_t method, const transport::Reply& reply) {
@@ -329,8 +354,7 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   std::optional<ReplicaSet> next_;  // the newest told
   const quorum::Holder holder_;
   QuorumEvents events_;
-  std::vector<std::unique_ptr<Channel>> channels_;
-  std::set<std::string> with_another_secret_;  // addresses
+  std::vector<Way> ways_;
   std::unique_ptr<Recovery> recovery_;
   std::unique_ptr<Writer> writer_;
   std::deque<std::string> waiting_;
@@ -394,9 +418,9 @@ std::vector<QuorumClient::ReplicaStatus> QuorumClient::status() const {
   run_and_wait(executor_, [&] { out = core_->status(); });
   return out;
 }
-std::vector<std::string> QuorumClient::with_another_secret() const {
-  std::vector<std::string> out;
-  run_and_wait(executor_, [&] { out = core_->with_another_secret(); });
+std::vector<QuorumClient::Unusable> QuorumClient::unusable() const {
+  std::vector<Unusable> out;
+  run_and_wait(executor_, [&] { out = core_->unusable(); });
   return out;
 }
 

@@ -17,6 +17,8 @@
 //        prepare_leave(). A holder of a lower epoch ends when it hears of it: what its replicas
 //        once said is not to be counted by a smaller quorum (PR6 of
 //        docs/adr/2026-11-23-changing-storage-nodes.md).
+//   QC5  A replica that somebody has to do something about, since it has another secret or refuses
+//        calls as being of another build, is one that does not answer, and is known by its reason.
 // Replicas that do not answer are asked again, for ever: who gives up destroys the client.
 #pragma once
 
@@ -105,11 +107,16 @@ class QuorumClient {
   struct ReplicaStatus {
     std::string address;
     quorum::Writer::ReplicaStatus log;
+    Status unusable;  // QC5
   };
   // Of a client that writes; else empty. Blocks for the executor's thread.
   [[nodiscard]] std::vector<ReplicaStatus> status() const;
-  // The addresses of replicas that were not connected to because of that. Blocks as status().
-  [[nodiscard]] std::vector<std::string> with_another_secret() const;
+  // QC5: those of which that is known, and why. Blocks as status().
+  struct Unusable {
+    std::string address;
+    Status why;  // wrong_secret, unsupported
+  };
+  [[nodiscard]] std::vector<Unusable> unusable() const;
 
  private:
   class Core;

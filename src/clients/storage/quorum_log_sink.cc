@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
+#include "proto/calls/calls.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "redo/redo.h"
@@ -85,10 +86,13 @@ bool QuorumLogSink::wait(uint64_t timeout_us, Done done) {
 }
 
 // Starting the missing ones, which is what too few answers otherwise ask for, would not help.
-Status QuorumLogSink::check_secrets() const {
+Status QuorumLogSink::check_usable() const {
   std::string nodes;
-  for (const std::string& address : client_->with_another_secret())
-    nodes += (nodes.empty() ? "" : ", ") + address;
+  for (const QuorumClient::Unusable& node : client_->unusable()) {
+    if (is_unsupported(node.why))  // QC5: its reason names it, and what to do
+      return error_unsupported(name_of(options_) + ": " + std::string(node.why.message()));
+    nodes += (nodes.empty() ? "" : ", ") + node.address;
+  }
   return nodes.empty() ? ok_status()
                        : error_wrong_secret(name_of(options_) +
                                             ": what listens at the addresses of these storage " +
@@ -98,7 +102,7 @@ Status QuorumLogSink::check_secrets() const {
 Status QuorumLogSink::wait_chosen() {
   const bool in_time = wait(options_.take_over_timeout_us,
                             [&]() STRATA_REQUIRES(mutex_) { return chosen_.has_value(); });
-  if (!in_time) STRATA_RETURN_IF_ERROR(check_secrets());
+  if (!in_time) STRATA_RETURN_IF_ERROR(check_usable());
   const MutexLock lock(mutex_);
   if (!in_time)
     return error_peer_down(
@@ -227,11 +231,7 @@ StatusOr<size_t> QuorumLogSink::read_once(Lsn at, char* out, size_t bytes) {
 StatusOr<size_t> QuorumLogSink::read_from(transport::BlockingChannel* channel,
                                           const quorum::ReadRequest& request, uint64_t timeout_us,
                                           char* out) const {
-  transport::CallOptions call;
-  call.method = proto::kLogRead;
-  call.epoch = epoch().value;
-  call.deadline_us = monotonic_us() + timeout_us;
-  call.idempotent = proto::may_repeat(call.method);
+  const auto call = proto::call_of(proto::kLogRead, monotonic_us() + timeout_us, epoch());
   transport::BlockingReply answer;
   STRATA_RETURN_IF_ERROR(channel->call(call, proto::encode(stream(), request), &answer));
   STRATA_ASSIGN_OR_RETURN(const quorum::ReadReply reply, proto::decode_read_reply(answer.payload));
@@ -309,9 +309,9 @@ Status QuorumLogSink::sync() {
 std::string QuorumLogSink::why_late(uint64_t waited_us) const {
   std::string nodes;
   for (const QuorumClient::ReplicaStatus& replica : client_->status()) {
-    const Status& error = replica.log.last_error;
+    const Status& error = replica.unusable.ok() ? replica.log.last_error : replica.unusable;
     nodes += (nodes.empty() ? "" : "; ") + replica.address + ": " +
-             (error.ok() ? "no answer" : std::string(error.message()));
+             (error.ok() ? "no answer" : cause_of(error));
   }
   return name_of(options_) +
          " cannot be written: no write quorum of storage nodes has taken it for " +
@@ -321,11 +321,11 @@ std::string QuorumLogSink::why_late(uint64_t waited_us) const {
 void QuorumLogSink::note_late(uint64_t waited_us) {
   const std::string why = why_late(waited_us);
   diag(Severity::kWarning, "%s; commits wait, and changes are refused until it can", why.c_str());
-  const Status secrets = check_secrets();
+  const Status usable = check_usable();
   const MutexLock lock(mutex_);
   late_ = with_remedy(error_peer_down(why),
-                      secrets.ok() ? "start the storage nodes that are away; it goes on by itself"
-                                   : remedy_of(secrets));
+                      usable.ok() ? "start the storage nodes that are away; it goes on by itself"
+                                  : remedy_of(usable));
   is_late_ = true;
 }
 

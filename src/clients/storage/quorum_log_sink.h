@@ -93,13 +93,14 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   [[nodiscard]] Epoch epoch() const noexcept { return options_.holder.epoch; }
   [[nodiscard]] StreamId stream() const noexcept { return options_.client.stream; }
   [[nodiscard]] std::vector<QuorumClient::ReplicaStatus> replicas() const;
+  // QC5: wrong_secret or unsupported, if that is why some do not answer. Blocks as replicas().
+  [[nodiscard]] Status check_usable() const;
 
  private:
   QuorumLogSink(const transport::World& world, const transport::Secret& secret,
                 QuorumLogOptions options);
   QuorumEvents events();
   Status wait_chosen();
-  Status check_secrets() const;  // wrong_secret, if that is why some do not answer
   void note_late(uint64_t waited_us);
   void note_in_time();
   [[nodiscard]] std::string why_late(uint64_t waited_us) const;

@@ -11,6 +11,7 @@
 
 #include "base/testing/wait_until.h"
 #include "clients/storage/testing/fake_log_node.h"
+#include "proto/methods.h"
 #include "transport/calls/testing/io_node.h"
 #include "wal/testing/test_sink.h"
 
@@ -228,6 +229,51 @@ TEST_F(QuorumLogSinkTest, TooFewNodesAreNamedAndTriedAgain) {
   // A quorum for the choice, none for the beginning.
   nodes_[0]->set_error(error_no_space("its disk is full"));
   EXPECT_EQ(again->begin_lsn(), kFirst);
+}
+
+// The others are a quorum. What it lays out in the same way it answers.
+TEST_F(QuorumLogSinkTest, ANodeOfAnotherBuildIsPassedOverAndNamed) {  // QC5
+  nodes_[2].reset();
+  nodes_[2] = std::make_unique<FakeLogNode>(io_.world(), addresses_[2],
+                                            std::set<uint16_t>{proto::kLogAppend});
+  const auto sink = found();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(append(sink.get()).ok());
+    ASSERT_TRUE(sink->sync().ok());
+  }
+  EXPECT_EQ(nodes_[0]->log(), written_);
+  EXPECT_TRUE(wait_until([&] { return !sink->replicas().at(2).unusable.ok(); }));
+  const Status why = sink->replicas().at(2).unusable;
+  EXPECT_TRUE(is_unsupported(why)) << why;
+  EXPECT_NE(why.message().find("log_append"), std::string::npos) << why;
+  EXPECT_TRUE(sink->replicas().at(0).unusable.ok());
+  EXPECT_EQ(nodes_[2]->log(), "");
+  EXPECT_TRUE(is_unsupported(sink->check_usable())) << sink->check_usable();
+  EXPECT_TRUE(sink->late().ok()) << "it goes on";
+  // Upgraded, it fetches from the others what it lacks, and takes part again.
+  nodes_[2].reset();
+  nodes_[2] = std::make_unique<FakeLogNode>(io_.world(), addresses_[2]);
+  nodes_[2]->set_peers([this](quorum::ReplicaIndex) { return nodes_[0].get(); });
+  EXPECT_TRUE(wait_until([&] {
+    EXPECT_TRUE(append(sink.get()).ok() && sink->sync().ok());
+    return nodes_[2]->log() == written_;
+  }));
+  EXPECT_TRUE(wait_until([&] { return sink->check_usable().ok(); }));
+}
+
+TEST_F(QuorumLogSinkTest, WithoutAQuorumOfThisBuildItSaysSo) {  // QC5
+  for (size_t i : {0, 1}) {
+    nodes_[i].reset();
+    nodes_[i] = std::make_unique<FakeLogNode>(io_.world(), addresses_[i],
+                                              std::set<uint16_t>{proto::kLogSeal});
+  }
+  QuorumLogOptions impatient = options(1, true);
+  impatient.take_over_timeout_us = 300'000;
+  const auto sink = QuorumLogSink::open(io_.world(), secret_of('s'), impatient);
+  EXPECT_TRUE(is_unsupported(sink.status())) << sink.status();
+  for (const std::string& part : {std::string("log_seal"), std::string("to the same version")})
+    EXPECT_NE(sink.status().message().find(part), std::string::npos) << sink.status();
+  for (const auto& node : nodes_) EXPECT_EQ(node->log(), "");
 }
 
 TEST_F(QuorumLogSinkTest, AFounderBeginsBehindWhatIsThere) {  // QL3

@@ -12,6 +12,7 @@
 #include "base/wait_interrupt.h"
 #include "clients/storage/page_replies.h"
 #include "page/page.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 #include "proto/written_messages.h"
 
@@ -204,17 +205,13 @@ bool SharedPages::may_try_again(uint64_t deadline_us) {
 // At once; each ends by its timeout.
 std::vector<SharedPages::Answer> SharedPages::ask(absl::Span<const NodeRef> nodes, uint16_t method,
                                                   const std::string& request, uint64_t timeout_us) {
-  transport::CallOptions call;
-  call.method = method;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = world_.executor->now_us() + timeout_us;
-  call.idempotent = proto::may_repeat(method);
+  auto call = proto::call_of(method, world_.executor->now_us() + timeout_us, options_.epoch);
   call.wait_for_connection = true;
   const auto round = std::make_shared<Round>(nodes.size());
   counters_.calls.fetch_add(nodes.size(), std::memory_order_relaxed);
   for (size_t i = 0; i < nodes.size(); ++i)
     nodes[i]->channel->call(call, request, [round, i, node = nodes[i].get()](const auto& reply) {
-      node->failed.store(!reply.answered);
+      node->failed.store(!reply.answered || is_unsupported(reply.status));
       round->answer(i, reply);
     });
   return round->wait();

@@ -7,10 +7,12 @@
 #include "base/aligned.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/diag.h"
 #include "base/page_name.h"
 #include "base/wait_interrupt.h"
 #include "clients/storage/page_replies.h"
 #include "page/page.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 
 namespace strata::clients {
@@ -275,11 +277,9 @@ void StoragePageSource::start_read_batch(const PageId* ids, uint32_t count, char
   const Batch batch{ids, count, pages, results, monotonic_us()};
   auto begun = std::make_unique<BatchUnderWay>(
       BatchUnderWay{std::move(node), request_of(batch), batch, std::move(done)});
-  transport::CallOptions call;
-  call.method = proto::kGetPages;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = options_.world.executor->now_us() + options_.read_ahead_wait_us + kAnswerUs;
-  call.idempotent = proto::may_repeat(call.method);
+  const auto call = proto::call_of(
+      proto::kGetPages, options_.world.executor->now_us() + options_.read_ahead_wait_us + kAnswerUs,
+      options_.epoch);
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
   if (options_.spread_news) options_.spread_news();  // SPS6
   batches_under_way_.fetch_add(1);
@@ -290,7 +290,8 @@ void StoragePageSource::start_read_batch(const PageId* ids, uint32_t count, char
       [this, place, under_way = std::move(begun)](const transport::Reply& answer) mutable {
         const auto reply = answer.status.ok()
                                ? view_reply(place, under_way->batch.count, answer.payload)
-                               : StatusOr<proto::GetPagesReplyView>(answer.status);
+                               : StatusOr<proto::GetPagesReplyView>(
+                                     note_refusal(under_way->node.get(), answer.status));
         take_batch(*under_way->node, under_way->request, reply, under_way->batch);
         ReadBatchDone ended = std::move(under_way->done);
         under_way.reset();
@@ -311,21 +312,29 @@ StatusOr<proto::GetPagesReplyView> StoragePageSource::view_reply(size_t node, si
   return reply;
 }
 
+// SPS11
+Status StoragePageSource::note_refusal(Node* node, const Status& status) {
+  if (is_unsupported(status) && !node->refuses.exchange(true))
+    diag(Severity::kWarning, "storage node %s cannot be used for pages: %s",
+         node->channel.address().c_str(), std::string(status.message()).c_str());
+  return status;
+}
+
 // The reply holds as many pages as the request.
 StatusOr<proto::GetPagesReplyView> StoragePageSource::ask(size_t node,
                                                           const proto::GetPagesRequest& request,
                                                           uint64_t deadline_us,
                                                           std::string* bytes) {
-  transport::CallOptions call;
-  call.method = proto::kGetPages;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = std::min(deadline_us, monotonic_us() + request.wait_us + kAnswerUs);
-  call.idempotent = proto::may_repeat(call.method);
+  const auto call = proto::call_of(
+      proto::kGetPages, std::min(deadline_us, monotonic_us() + request.wait_us + kAnswerUs),
+      options_.epoch);
   transport::BlockingReply answer;
   answer.payload.resize(request.pages.size() * (kPageBytes + 64));
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
   if (options_.spread_news) options_.spread_news();  // SPS6
-  STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, proto::encode(request), &answer));
+  const std::shared_ptr<Node> asked = node_at(node);
+  STRATA_RETURN_IF_ERROR(
+      note_refusal(asked.get(), asked->channel.call(call, proto::encode(request), &answer)));
   *bytes = std::move(answer.payload);
   return view_reply(node, request.pages.size(), *bytes);
 }
@@ -353,13 +362,12 @@ Status StoragePageSource::tell_readers_lease(const proto::ReaderLeaseRequest& le
   Status first_error;
   bool taken = false;
   for (size_t node = 0; node < node_count(); ++node) {
-    transport::CallOptions call;
-    call.method = proto::kReaderLease;
-    call.epoch = options_.epoch.value;
-    call.deadline_us = monotonic_us() + 1'000'000;
-    call.idempotent = proto::may_repeat(call.method);
+    const auto call =
+        proto::call_of(proto::kReaderLease, monotonic_us() + 1'000'000, options_.epoch);
     transport::BlockingReply answer;
-    const Status status = node_at(node)->channel.call(call, proto::encode(lease), &answer);
+    const std::shared_ptr<Node> asked = node_at(node);
+    const Status status =
+        note_refusal(asked.get(), asked->channel.call(call, proto::encode(lease), &answer));
     taken |= status.ok();
     if (first_error.ok() || (is_out_of_range(status) && !is_out_of_range(first_error)))
       first_error = status;
@@ -426,13 +434,12 @@ uint64_t StoragePageSource::scanned_bytes() const {
 
 StatusOr<proto::ListSpacesReply> StoragePageSource::ask_for_spaces(
     Node* node, const proto::ListSpacesRequest& request, uint64_t deadline_us) {
-  transport::CallOptions call;
-  call.method = proto::kListSpaces;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = std::min(deadline_us, monotonic_us() + options_.wait_us + 1'000'000);
-  call.idempotent = proto::may_repeat(call.method);
+  const auto call = proto::call_of(
+      proto::kListSpaces, std::min(deadline_us, monotonic_us() + options_.wait_us + 1'000'000),
+      options_.epoch);
   transport::BlockingReply answer;
-  STRATA_RETURN_IF_ERROR(node->channel.call(call, proto::encode(request), &answer));
+  STRATA_RETURN_IF_ERROR(
+      note_refusal(node, node->channel.call(call, proto::encode(request), &answer)));
   return proto::decode_list_spaces_reply(answer.payload);
 }
 

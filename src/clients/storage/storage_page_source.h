@@ -22,6 +22,8 @@
 //         its own log began, say nothing of it. A list of spaces then is that of as many nodes as
 //         have one among them that has everything durable, each as far as it had the logs when it
 //         was asked.
+//   SPS11  A node that refuses calls as being of another build is passed over like one that is
+//         away, and the log says so once.
 //   SPS7  A list of spaces is no older than the end of the log as this life found it.
 #pragma once
 
@@ -131,6 +133,7 @@ class StoragePageSource final : public PageSource, public PositionedPages {
     transport::BlockingChannel channel;
     std::unique_ptr<transport::Channel> batches;  // null: options_.world is none
     std::atomic<uint64_t> scanned_bytes{0};       // as it has said last
+    std::atomic<bool> refuses{false};             // SPS11
   };
   struct Wanted {
     proto::PageWanted page;
@@ -150,6 +153,7 @@ class StoragePageSource final : public PageSource, public PositionedPages {
   [[nodiscard]] proto::GetPagesRequest request_of(const Batch& batch) const;
   void take_batch(const Node& node, const proto::GetPagesRequest& request,
                   const StatusOr<proto::GetPagesReplyView>& reply, const Batch& batch);
+  static Status note_refusal(Node* node, const Status& status);  // SPS11; returns `status`
   // What is said of the node at that place is noted.
   StatusOr<proto::GetPagesReplyView> view_reply(size_t node, size_t pages, Bytes bytes);
   [[nodiscard]] size_t node_count() const;

@@ -11,9 +11,12 @@
 
 #include "base/aligned.h"
 #include "base/clock.h"
+#include "base/diag.h"
 #include "base/testing/wait_until.h"
 #include "page/page.h"
 #include "pagefile/testing/test_pages.h"
+#include "proto/calls/calls.h"
+#include "proto/calls/testing/other_build.h"
 #include "proto/methods.h"
 #include "transport/calls/rpc_server.h"
 #include "transport/calls/testing/connections.h"
@@ -44,23 +47,23 @@ class StoragePages : public ::testing::Test {
     const std::string address = "unix:" + (folder_ / std::to_string(servers_.size()));
     servers_.push_back(std::make_unique<transport::RpcServer>(io_.world(), secret_of('s'),
                                                               transport::ServerOptions{}));
-    servers_.back()->handle(proto::kGetPages,
-                            [this, answer = std::move(answer)](const transport::Request& call,
-                                                               transport::Responder responder) {
-                              ++calls_;
-                              const auto request = proto::decode_get_pages(call.payload);
-                              ASSERT_TRUE(request.ok());
-                              EXPECT_EQ(request->epoch, Epoch{4});
-                              places_ = request->scanned_to;
-                              proto::GetPagesReply reply{{}, {backlog_, 0, scanned_}};
-                              for (const PageWanted& wanted : request->pages) {
-                                last_ = wanted;
-                                reply.pages.push_back(answer(wanted));
-                              }
-                              responder.reply(proto::encode(reply));
-                            });
-    servers_.back()->handle(
-        proto::kListSpaces,
+    proto::serve(servers_.back().get(), proto::kGetPages,
+                 [this, answer = std::move(answer)](const transport::Request& call,
+                                                    transport::Responder responder) {
+                   ++calls_;
+                   const auto request = proto::decode_get_pages(call.payload);
+                   ASSERT_TRUE(request.ok());
+                   EXPECT_EQ(request->epoch, Epoch{4});
+                   places_ = request->scanned_to;
+                   proto::GetPagesReply reply{{}, {backlog_, 0, scanned_}};
+                   for (const PageWanted& wanted : request->pages) {
+                     last_ = wanted;
+                     reply.pages.push_back(answer(wanted));
+                   }
+                   responder.reply(proto::encode(reply));
+                 });
+    proto::serve(
+        servers_.back().get(), proto::kListSpaces,
         [this, list_as_of, space](const transport::Request& call, transport::Responder responder) {
           ++lists_;
           const auto request = proto::decode_list_spaces(call.payload);
@@ -70,6 +73,17 @@ class StoragePages : public ::testing::Test {
           responder.reply(
               proto::encode(proto::ListSpacesReply{{SpaceId{space}}, Llsn{list_as_of}, 0, {}}));
         });
+    ASSERT_TRUE(servers_.back()->listen(address).ok());
+    options_.addresses.push_back(address);
+  }
+  void add_node_of_another_build() {
+    const std::string address = "unix:" + (folder_ / std::to_string(servers_.size()));
+    servers_.push_back(std::make_unique<transport::RpcServer>(io_.world(), secret_of('s'),
+                                                              transport::ServerOptions{}));
+    for (const uint16_t method : {proto::kGetPages, proto::kListSpaces})
+      proto::testing::serve_as_other_build(
+          servers_.back().get(), method,
+          [](const transport::Request&, const transport::Responder&) { ADD_FAILURE(); });
     ASSERT_TRUE(servers_.back()->listen(address).ok());
     options_.addresses.push_back(address);
   }
@@ -281,6 +295,29 @@ TEST_F(StoragePages, WhatNoNodeWillDoBetterIsNotAskedAgain) {  // ER3
   }
 }
 
+TEST_F(StoragePages, ANodeOfAnotherBuildIsPassedOverAndNamedOnce) {  // SPS11
+  static std::atomic<int> told{0};
+  told = 0;
+  set_diag_sink([](Severity, std::string_view text) {
+    if (text.find("cannot be used for pages") != std::string_view::npos) ++told;
+  });
+  add_node_of_another_build();
+  options_.read_timeout_us = 10'000'000;
+  const Status alone = read();
+  EXPECT_TRUE(is_unsupported(alone)) << alone;
+  EXPECT_NE(alone.message().find("get_pages"), std::string::npos) << alone;
+  EXPECT_EQ(told, 1);
+  source_.reset();
+  add_node(good(8));
+  told = 0;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(read().ok());
+    EXPECT_TRUE(source().list_spaces().ok());
+  }
+  EXPECT_EQ(told, 1);
+  set_diag_sink(nullptr);
+}
+
 TEST_F(StoragePages, ANodeThatIsStuckIsAskedForTheSpacesOnce) {
   std::atomic<int> asked{0};
   add_node([&asked](const PageWanted&) {
@@ -370,11 +407,11 @@ class HeldBack : public StoragePages {
     servers_.clear();  // the address stays
     server_ = std::make_unique<transport::RpcServer>(io_.world(), secret_of('s'),
                                                      transport::ServerOptions{});
-    server_->handle(
-        proto::kGetPages, [this](const transport::Request& call, transport::Responder responder) {
-          const MutexLock lock(mutex_);
-          held_.emplace_back(*proto::decode_get_pages(call.payload), std::move(responder));
-        });
+    proto::serve(server_.get(), proto::kGetPages,
+                 [this](const transport::Request& call, transport::Responder responder) {
+                   const MutexLock lock(mutex_);
+                   held_.emplace_back(*proto::decode_get_pages(call.payload), std::move(responder));
+                 });
     EXPECT_TRUE(server_->listen(options_.addresses[0].now()).ok());
   }
   struct Batch {

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
 
@@ -116,21 +117,13 @@ WrittenNodes::NodeRef WrittenNodes::find(WriteSessions::NodeNumber number) const
 
 Status WrittenNodes::call(const NodeRef& node, uint16_t method, Bytes request, uint64_t timeout_us,
                           transport::BlockingReply* reply) {
-  transport::CallOptions call;
-  call.method = method;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = monotonic_us() + timeout_us;
-  call.idempotent = proto::may_repeat(method);
+  const auto call = proto::call_of(method, monotonic_us() + timeout_us, options_.epoch);
   return node->calls->call(call, request, reply);
 }
 
 void WrittenNodes::start_call(const NodeRef& node, uint16_t method, std::string request,
                               uint64_t timeout_us, transport::Channel::Callback done) {
-  transport::CallOptions call;
-  call.method = method;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = world_.executor->now_us() + timeout_us;
-  call.idempotent = proto::may_repeat(method);
+  const auto call = proto::call_of(method, world_.executor->now_us() + timeout_us, options_.epoch);
   node->reads->call(call, std::move(request), std::move(done));
 }
 

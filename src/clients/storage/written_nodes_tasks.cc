@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "clients/storage/written_nodes.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 
 namespace strata::clients {
@@ -196,10 +197,7 @@ WrittenNodes::Answers WrittenNodes::write_again(const Now& now) {
 
 WrittenNodes::Answers WrittenNodes::ask_all(const Now& now, uint16_t method, uint64_t timeout_us,
                                             Encode encode) {
-  transport::CallOptions call;
-  call.method = method;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = world_.executor->now_us() + timeout_us;
+  const auto call = proto::call_of(method, world_.executor->now_us() + timeout_us, options_.epoch);
   return ask_all(now, call, [&](const Target& one) { return encode(writer(one.session)); });
 }
 
@@ -220,11 +218,9 @@ WrittenNodes::Answers WrittenNodes::ask_all(const Now& now, const transport::Cal
 WrittenNodes::Answers WrittenNodes::begin_sessions(const Now& now) {
   const bool continues = std::any_of(now.step.targets.begin(), now.step.targets.end(),
                                      [](const Target& one) { return one.before != 0; });
-  transport::CallOptions call;
-  call.method = proto::kBeginWrites;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = world_.executor->now_us() + (continues ? kContinueTimeoutUs : kBeginTimeoutUs);
-  call.idempotent = proto::may_repeat(call.method);
+  const uint64_t timeout_us = continues ? kContinueTimeoutUs : kBeginTimeoutUs;
+  auto call =
+      proto::call_of(proto::kBeginWrites, world_.executor->now_us() + timeout_us, options_.epoch);
   call.wait_for_connection = true;
   Answers answers = ask_all(now, call, [&](const Target& one) {
     return proto::encode(proto::BeginWritesRequest{writer(one.session), one.before});

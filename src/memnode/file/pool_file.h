@@ -87,7 +87,8 @@ class PoolFile {
   Status set_checkpoint(const StateRecords::Checkpoint& checkpoint);
   [[nodiscard]] StateRecords::Checkpoint checkpoint() const noexcept { return state_.checkpoint(); }
 
-  // Of a region for so many slots.
+  // Of a region for so many slots. A user's node reads headers and pages by these places: a change
+  // raises kPoolLayout (proto/methods.def).
   [[nodiscard]] static constexpr uint64_t pages_at(uint32_t slots) noexcept {
     return kStateBytes + (uint64_t{slots} * sizeof(SlotHeader) + 4095) / 4096 * 4096;
   }

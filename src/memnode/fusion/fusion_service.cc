@@ -14,6 +14,7 @@
 #include "memnode/fusion/internal/service_parts.h"
 #include "memnode/service/random_name.h"
 #include "page/page.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 
 namespace strata::memnode {
@@ -411,18 +412,23 @@ void FusionService::expire_waits() {
 // --- the door ---
 
 void FusionDoor::register_on(transport::RpcServer* server) {
+  give_handlers([server](uint16_t method, transport::Handler handler) {
+    proto::serve(server, method, std::move(handler));
+  });
+}
+
+void FusionDoor::give_handlers(absl::FunctionRef<void(uint16_t, transport::Handler)> take) {
   const auto handle = [&](uint16_t method,
                           void (FusionService::*run)(Bytes, const FusionService::To&)) {
-    server->handle(method,
-                   [this, run](const transport::Request& call, transport::Responder responder) {
-                     const auto to = std::make_shared<transport::Responder>(std::move(responder));
-                     const std::shared_ptr<FusionService> there = service();
-                     if (there == nullptr)
-                       return to->fail(
-                           error_peer_down("this memory node does not serve servers "
-                                           "that share tables at the moment"));
-                     ((*there).*run)(call.payload, to);
-                   });
+    take(method, [this, run](const transport::Request& call, transport::Responder responder) {
+      const auto to = std::make_shared<transport::Responder>(std::move(responder));
+      const std::shared_ptr<FusionService> there = service();
+      if (there == nullptr)
+        return to->fail(
+            error_peer_down("this memory node does not serve servers that share tables at the "
+                            "moment"));
+      ((*there).*run)(call.payload, to);
+    });
   };
 #define STRATA_FUSION_METHOD(number, constant, counter, ...) \
   handle(proto::constant, &FusionService::counter);

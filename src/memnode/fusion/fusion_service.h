@@ -75,6 +75,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/latch.h"
 #include "base/stop_flag.h"
 #include "fusion/locks/row_locks.h"
@@ -448,6 +449,8 @@ class FusionDoor {
  public:
   // Once, before the server listens; outlives it.
   void register_on(transport::RpcServer* server);
+  // The same for who serves them himself: each method's handler.
+  void give_handlers(absl::FunctionRef<void(uint16_t method, transport::Handler handler)> take);
   // Null: there is none, and who calls hears peer_down. Of a service that was there before calls
   // may still be under way.
   void open(std::shared_ptr<FusionService> service);

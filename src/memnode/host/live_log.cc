@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/latch.h"
 #include "base/wait_interrupt.h"
+#include "proto/calls/calls.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 
@@ -29,10 +30,7 @@ LiveLog::LiveLog(const transport::Secret& secret, const clients::QuorumClientOpt
 StatusOr<size_t> LiveLog::read_from(size_t node, Lsn at, char* out, size_t bytes) {
   const quorum::ReadRequest request{
       at, static_cast<uint32_t>(std::min<size_t>(bytes, proto::kReadBytesMax)), false, {}};
-  transport::CallOptions call;
-  call.method = proto::kLogRead;
-  call.deadline_us = monotonic_us() + kCallUs;
-  call.idempotent = proto::may_repeat(call.method);
+  const auto call = proto::call_of(proto::kLogRead, monotonic_us() + kCallUs);
   transport::BlockingReply answer;
   STRATA_RETURN_IF_ERROR(
       channels_[node]->call(call, proto::encode(nodes_.stream, request), &answer));

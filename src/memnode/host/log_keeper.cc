@@ -10,6 +10,7 @@
 #include "base/thread_name.h"
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/registry_control.h"
+#include "proto/calls/calls.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "wal/log_reader.h"
@@ -89,10 +90,7 @@ void LogKeeper::note_failure(NodeId server, const Status& why) {
 // --- who lacks something ---
 
 StatusOr<LogKeeper::Known> LogKeeper::known_at(size_t node, StreamId stream) {
-  transport::CallOptions call;
-  call.method = proto::kLogRead;
-  call.deadline_us = monotonic_us() + kCallUs;
-  call.idempotent = proto::may_repeat(call.method);
+  const auto call = proto::call_of(proto::kLogRead, monotonic_us() + kCallUs);
   transport::BlockingReply answer;
   STRATA_RETURN_IF_ERROR(channels_[node]->call(
       call, proto::encode(stream, quorum::ReadRequest{Lsn{}, 0, false, {}}), &answer));

@@ -16,6 +16,8 @@
 #include "cluster/stream_epochs.h"
 #include "cluster/testing/held_by.h"
 #include "memnode/service/testing/memory_node_fixture.h"
+#include "proto/calls/calls.h"
+#include "proto/calls/testing/other_build.h"
 #include "proto/memory_messages.h"
 #include "proto/methods.h"
 #include "registry/sim/testing/sim_thread.h"
@@ -79,9 +81,7 @@ class MemoryNodeTest : public ::testing::Test {
   static StatusOr<std::string> call(const std::string& address, uint16_t method, Bytes request,
                                     char secret = 's') {
     transport::BlockingChannel channel(transport::test::secret_of(secret), address, {});
-    transport::CallOptions options;
-    options.method = method;
-    options.deadline_us = monotonic_us() + 10'000'000;
+    const auto options = proto::call_of(method, monotonic_us() + 10'000'000);
     transport::BlockingReply reply;
     STRATA_RETURN_IF_ERROR(channel.call(options, request, &reply));
     return std::move(reply.payload);
@@ -149,6 +149,22 @@ TEST_F(MemoryNodeTest, ServesAsAMemberAndLeaves) {  // MY2
   node = open(options());
   ASSERT_TRUE(node.ok()) << node.status();
   EXPECT_EQ((*node)->status().identity, status.identity);
+}
+
+// RS7, MD3: the memory's layout is of the call that hands it out.
+TEST_F(MemoryNodeTest, GivesItsMemoryToNobodyOfAnotherBuild) {
+  const auto node = open(options());
+  ASSERT_TRUE(node.ok()) << node.status();
+  const Epoch epoch = acquire("compute-1");
+  transport::BlockingChannel channel(kSecret, (*node)->address(), {});
+  transport::BlockingReply reply;
+  const proto::PoolAttachRequest request{{kStream, epoch, 1, 0}, false, 64, ""};
+  const Status refused = channel.call(
+      proto::testing::call_of_other_build(proto::kPoolAttach, monotonic_us() + 10'000'000),
+      proto::encode(request), &reply);
+  EXPECT_TRUE(is_unsupported(refused) && says(refused, "pool_attach")) << refused;
+  EXPECT_TRUE((*node)->status().pools.empty());
+  EXPECT_TRUE(attach((*node)->address(), epoch, 1).ok());
 }
 
 TEST_F(MemoryNodeTest, AttachesTheLastWriterOfTheStreamOnly) {  // MY3

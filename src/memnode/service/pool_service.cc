@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "memnode/service/random_name.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 
 namespace strata::memnode {
@@ -37,7 +38,7 @@ PoolService::PoolService(Parts parts) : parts_(std::move(parts)) {}
 
 void PoolService::register_on(transport::RpcServer* server) {
   const auto handle = [&](uint16_t method, void (PoolService::*run)(Bytes, const To&)) {
-    server->handle(method, [this, run](const Request& call, Responder responder) {
+    proto::serve(server, method, [this, run](const Request& call, Responder responder) {
       (this->*run)(call.payload, std::make_shared<Responder>(std::move(responder)));
     });
   };

@@ -338,14 +338,14 @@ TEST_F(PoolServiceTest, RefusalsAreCounted) {
   EXPECT_EQ(counters().attach_refused, 2u);
   // A client of ours checks bounds itself; of one that does not the node refuses it.
   std::string open(1, '\0');
-  const auto opened = call(transport::kRegionOpenMethod, open + pool.region);
+  const auto opened = call_region(transport::kRegionOpenMethod, open + pool.region);
   ASSERT_TRUE(opened.ok()) << opened.status();
   const uint64_t bytes = load_u64(opened->data());
   char target[8];
   const auto beyond = transport::RegionOperation::get(bytes - 4, absl::MakeSpan(target));
   const std::string run =
       transport::encode_operations(load_u64(opened->data() + 16), absl::MakeConstSpan(&beyond, 1));
-  EXPECT_TRUE(is_out_of_range(call(transport::kRegionRunMethod, run).status()));
+  EXPECT_TRUE(is_out_of_range(call_region(transport::kRegionRunMethod, run).status()));
   EXPECT_EQ(regions_->out_of_bounds(), 1u);
   EXPECT_EQ(regions_->writes_refused(), 0u);
 }

@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/testing/wait_until.h"
 #include "memnode/service/testing/pool_service_fixture.h"
+#include "proto/calls/calls.h"
 
 namespace strata::memnode {
 namespace {
@@ -126,9 +127,8 @@ TEST_F(PoolServiceTest, OnePutAfterTheOtherOfOneChannel) {  // PV3
   {
     transport::Channel channel(client.world(), transport::test::secret_of('s'), address_, {});
     for (uint64_t llsn = 1; llsn <= 200; ++llsn) {
-      transport::CallOptions options;
-      options.method = proto::kPoolPut;
-      options.deadline_us = client.world().executor->now_us() + 20'000'000;
+      const auto options =
+          proto::call_of(proto::kPoolPut, client.world().executor->now_us() + 20'000'000);
       std::string pages;
       channel.call(options, put_request(user_, {{kPage, llsn, 100, 200}}, 1'000, &pages),
                    [&](const transport::Reply& reply) {

@@ -37,7 +37,8 @@ class Staging {
   [[nodiscard]] uint32_t places() const noexcept {
     return static_cast<uint32_t>(region_->bytes() / kPageBytes);
   }
-  // kPageBytes that may change while they are read (STG3). place < places().
+  // kPageBytes that may change while they are read (STG3). place < places(). Another order or size
+  // of places raises kStagingLayout (proto/methods.def).
   [[nodiscard]] const char* page(uint32_t place) const noexcept {
     return region_->data() + uint64_t{place} * kPageBytes;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 #include "proto/written_messages.h"
 
@@ -78,11 +79,8 @@ void StorageWriter::write(const PageBatch& batch, const std::vector<proto::PoolT
   call->missing = targets.size();
   call->done = std::move(done);
   if (targets.empty()) return call->done({});
-  transport::CallOptions options;
-  options.method = proto::kWritePages;
-  options.epoch = batch.epoch.value;
-  options.deadline_us = world_.executor->now_us() + options_.timeout_us;
-  options.idempotent = proto::may_repeat(options.method);
+  const auto options = proto::call_of(proto::kWritePages,
+                                      world_.executor->now_us() + options_.timeout_us, batch.epoch);
   for (size_t i = 0; i < targets.size(); ++i) {
     const proto::PoolTarget& target = targets[i];
     const auto channel = begin(target.address);

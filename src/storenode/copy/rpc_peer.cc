@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "proto/calls/calls.h"
 #include "proto/copy_messages.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
@@ -18,10 +19,7 @@ RpcPeer::RpcPeer(const transport::Secret& secret, RpcPeerOptions options)
 
 StatusOr<std::string> RpcPeer::call(uint16_t method, const std::string& request,
                                     size_t reply_guess) {
-  transport::CallOptions call;
-  call.method = method;
-  call.deadline_us = monotonic_us() + options_.timeout_us;
-  call.idempotent = proto::may_repeat(call.method);
+  const auto call = proto::call_of(method, monotonic_us() + options_.timeout_us);
   transport::BlockingReply reply;
   reply.payload.resize(reply_guess);
   STRATA_RETURN_IF_ERROR(channel_.call(call, request, &reply));

@@ -11,6 +11,8 @@
 #include "base/testing/wait_until.h"
 #include "cluster/in_sync_nodes.h"
 #include "cluster/stream_epochs.h"
+#include "proto/calls/calls.h"
+#include "proto/calls/testing/other_build.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
@@ -61,9 +63,7 @@ class StorageNodeTest : public ::testing::Test {
   }
   Status list_spaces(const std::string& address, char secret = 's') {
     transport::BlockingChannel channel(transport::test::secret_of(secret), address, {});
-    transport::CallOptions call;
-    call.method = proto::kListSpaces;
-    call.deadline_us = monotonic_us() + 10'000'000;
+    const auto call = proto::call_of(proto::kListSpaces, monotonic_us() + 10'000'000);
     transport::BlockingReply reply;
     STRATA_RETURN_IF_ERROR(channel.call(call, proto::encode(proto::ListSpacesRequest{}), &reply));
     return proto::decode_list_spaces_reply(reply.payload).status();
@@ -299,9 +299,7 @@ TEST_F(StorageNodeTest, ANewNodeOfSeveralWritersVotesInYoungerLogsOnly) {
   ASSERT_TRUE(younger.ok()) << younger.status();
   const auto seal = [&](StreamId stream, Epoch epoch) {
     transport::BlockingChannel channel(kSecret, (*joined)->address(), {});
-    transport::CallOptions call;
-    call.method = proto::kLogSeal;
-    call.deadline_us = monotonic_us() + 10'000'000;
+    const auto call = proto::call_of(proto::kLogSeal, monotonic_us() + 10'000'000);
     transport::BlockingReply reply;
     const quorum::SealRequest request{{epoch, epoch.value}};
     EXPECT_TRUE(channel.call(call, proto::encode(stream, request), &reply).ok());
@@ -316,6 +314,35 @@ TEST_F(StorageNodeTest, ANewNodeOfSeveralWritersVotesInYoungerLogsOnly) {
   joined = open(fourth);
   ASSERT_TRUE(joined.ok()) << joined.status();
   EXPECT_FALSE((*joined)->logs()->state(kYounger)->voting);
+}
+
+// RS7, MD3: nothing is made, promised or forgotten, and the node's numbers tell.
+TEST_F(StorageNodeTest, CallsOfAnotherBuildChangeNothing) {
+  const auto node = open(options());
+  ASSERT_TRUE(node.ok()) << node.status();
+  transport::BlockingChannel channel(kSecret, (*node)->address(), {});
+  const auto seal = [&](transport::CallOptions call) {
+    transport::BlockingReply reply;
+    const quorum::SealRequest request{{Epoch{1}, 1}};
+    return channel.call(call, proto::encode(StreamId{1}, request), &reply);
+  };
+  const uint64_t deadline_us = monotonic_us() + 10'000'000;
+  transport::CallOptions forgotten = proto::call_of(proto::kLogSeal, deadline_us);
+  forgotten.layout = 0;
+  for (const auto& call :
+       {proto::testing::call_of_other_build(proto::kLogSeal, deadline_us), forgotten}) {
+    const Status refused = seal(call);
+    EXPECT_TRUE(is_unsupported(refused)) << refused;
+    EXPECT_TRUE(says(refused, "log_seal") && says(refused, (*node)->address())) << refused;
+    EXPECT_TRUE(is_not_found((*node)->logs()->state(StreamId{1}).status()));
+  }
+  bool told = false;
+  const NodeStatus status = (*node)->status();
+  for (const auto& value : status.values)
+    if (value.name == std::string("calls_of_other_builds_total")) told = value.value == 2;
+  EXPECT_TRUE(told);
+  EXPECT_TRUE(seal(proto::call_of(proto::kLogSeal, deadline_us)).ok());
+  EXPECT_TRUE((*node)->logs()->state(StreamId{1}).ok());
 }
 
 // Never the first one that there happens to be.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 
 namespace strata::storenode {
@@ -20,14 +21,15 @@ LogService::~LogService() = default;
 template <class Request, class Run>
 void LogService::handle(transport::RpcServer* server, uint16_t method,
                         StatusOr<OfStream<Request>> (*decode)(Bytes), Run run) {
-  server->handle(method, [this, decode, run](const transport::Request& call, Responder responder) {
-    if (const Status may = may_serve(); !may.ok()) return responder.fail(may);  // LSV4
-    auto decoded = decode(call.payload);
-    if (!decoded.ok()) return responder.fail(decoded.status());
-    if (decoded->stream.value > proto::kStreamsMax)  // LSV5
-      return responder.fail(error_invalid_argument("there are no streams with such numbers"));
-    (this->*run)(*std::move(decoded), std::move(responder));
-  });
+  proto::serve(
+      server, method, [this, decode, run](const transport::Request& call, Responder responder) {
+        if (const Status may = may_serve(); !may.ok()) return responder.fail(may);  // LSV4
+        auto decoded = decode(call.payload);
+        if (!decoded.ok()) return responder.fail(decoded.status());
+        if (decoded->stream.value > proto::kStreamsMax)  // LSV5
+          return responder.fail(error_invalid_argument("there are no streams with such numbers"));
+        (this->*run)(*std::move(decoded), std::move(responder));
+      });
 }
 
 // A line of methods.def without a decoder and a handler of its name does not compile.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "proto/calls/calls.h"
 #include "proto/copy_messages.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
@@ -20,7 +21,7 @@ PageService::PageService(PageStore* store, const LogService* logs, Offload offlo
 
 void PageService::register_on(transport::RpcServer* server) {
   const auto handle = [&](uint16_t method, void (PageService::*run)(Bytes, Responder)) {
-    server->handle(method, [this, run](const Request& call, Responder responder) {
+    proto::serve(server, method, [this, run](const Request& call, Responder responder) {
       if (const Status may = logs_->may_serve(); !may.ok()) return responder.fail(may);  // LSV4
       (this->*run)(call.payload, std::move(responder));
     });

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "daemon/worker_pool.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
 #include "storenode/replay/testing/test_store.h"
@@ -79,8 +80,7 @@ class PageServiceTest : public ::testing::TestWithParam<ReplayMode> {
                                      Llsn at_most = Llsn{UINT64_MAX}) {
     proto::GetPagesRequest request;
     for (const PageId page : pages) request.pages.push_back({page, at_least, at_most});
-    const transport::CallOptions options{.method = proto::kGetPages,
-                                         .deadline_us = monotonic_us() + 60'000'000};
+    const auto options = proto::call_of(proto::kGetPages, monotonic_us() + 60'000'000);
     transport::BlockingReply reply;
     STRATA_RETURN_IF_ERROR(channel_->call(options, proto::encode(request), &reply));
     return proto::decode_get_pages_reply(reply.payload);

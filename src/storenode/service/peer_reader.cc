@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/calls/calls.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 
@@ -47,11 +48,8 @@ void PeerReader::fetch(StreamId stream, quorum::ReplicaIndex peer,
   if (address.empty()) return done(no_answer(error_peer_down("the peer's address is not known")));
   transport::Channel* const channel = channel_to(address);
   if (channel == nullptr) return done(no_answer(error_peer_down("this node stops")));
-  transport::CallOptions options;
-  options.method = proto::kLogRead;
-  options.deadline_us = world_.executor->now_us() + timeout_us_;
-  options.idempotent = proto::may_repeat(options.method);
-  channel->call(options, proto::encode(stream, request),
+  const uint64_t deadline_us = world_.executor->now_us() + timeout_us_;
+  channel->call(proto::call_of(proto::kLogRead, deadline_us), proto::encode(stream, request),
                 [done = std::move(done)](const transport::Reply& reply) {
                   if (!reply.status.ok()) return done(no_answer(reply.status));
                   auto decoded = proto::decode_read_reply(reply.payload);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 
 namespace strata::storenode {
@@ -11,12 +12,7 @@ PeerPages::PeerPages(const transport::Secret& secret, PeerPagesOptions options)
     : options_(std::move(options)), channel_(secret, options_.address, {}) {}
 
 transport::CallOptions PeerPages::call_of(uint16_t method) const {
-  transport::CallOptions call;
-  call.method = method;
-  call.epoch = options_.epoch.value;
-  call.deadline_us = monotonic_us() + options_.call_timeout_us;
-  call.idempotent = proto::may_repeat(call.method);
-  return call;
+  return proto::call_of(method, monotonic_us() + options_.call_timeout_us, options_.epoch);
 }
 
 StatusOr<std::vector<proto::SpaceSize>> PeerPages::list() {

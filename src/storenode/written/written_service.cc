@@ -8,6 +8,7 @@
 
 #include "base/aligned.h"
 #include "page/page.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
 
@@ -47,7 +48,7 @@ WrittenService::WrittenService(WrittenStore* store, PageCopier* copier, CheckEpo
 
 template <class Work>
 void WrittenService::handle(transport::RpcServer* server, uint16_t method, Work work) {
-  server->handle(method, [this, work](const Request& call, Responder responder) {
+  proto::serve(server, method, [this, work](const Request& call, Responder responder) {
     auto to = std::make_shared<Responder>(std::move(responder));
     // The request's bytes go along: some messages are views of them.
     const bool taken =

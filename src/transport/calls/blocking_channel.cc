@@ -119,6 +119,7 @@ Status BlockingChannel::exchange(const CallOptions& options, Bytes request, Bloc
   const uint64_t deadline_ns = options.deadline_us * 1000;
   FrameHeader header;
   header.method = options.method;
+  header.layout = options.layout;
   header.request_id = socket->next_request_id();
   header.epoch = options.epoch;
   char head[kFrameHeaderBytes];

@@ -24,6 +24,8 @@ struct CallOptions {
   uint64_t epoch = 0;        // given to the handler
   uint64_t deadline_us = 0;  // on the executor's clock; for blocking calls base/clock.h's
   bool idempotent = false;   // may run more than once, and its outcome is not lost with its reply
+  // A digest of how the method's messages are laid out; 0: nothing says how (RS7 of rpc_server.h).
+  uint16_t layout = 0;
   // Wait for a connection until the deadline, instead of ending as soon as connecting has failed.
   bool wait_for_connection = false;
 };

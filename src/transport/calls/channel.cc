@@ -178,6 +178,7 @@ void ChannelCore::pump() {
 void ChannelCore::send(CallId id, Call* call) {
   FrameHeader header;
   header.method = call->options.method;
+  header.layout = call->options.layout;
   header.request_id = id;
   header.epoch = call->options.epoch;
   const uint64_t bytes = kFrameHeaderBytes + call->payload.size();

@@ -35,10 +35,14 @@ StatusOr<FrameHeader> decode_header(Bytes bytes, uint32_t payload_bytes_max) {
   if (header.header_crc32c != crc32c(bytes.data(), kHeaderCrcOffset))
     return error_corruption("frame header checksum");
   // From here on the header is what its sender wrote.
-  if (header.version != kFrameVersion) return error_corruption("frame of another version");
-  if (header.flags > static_cast<uint16_t>(FrameKind::kHandshake) || header.reserved != 0 ||
-      header.reserved_2 != 0)
+  if (header.version != kFrameVersion)
+    return error_corruption("a frame of version " + std::to_string(header.version) +
+                            ", and this build has version " + std::to_string(kFrameVersion) +
+                            "; to do: bring all nodes to the same version");
+  if (header.flags > static_cast<uint16_t>(FrameKind::kHandshake) || header.reserved_2 != 0)
     return error_corruption("unknown frame flags");
+  if (header.layout != 0 && header.kind() != FrameKind::kRequest)  // FR5
+    return error_corruption("frame with an impossible layout");
   if (header.status != 0 && header.kind() != FrameKind::kReply)
     return error_corruption("frame with an impossible status");
   if (header.payload_bytes > payload_bytes_max) return error_no_space("frame above the limit");

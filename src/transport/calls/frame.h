@@ -7,6 +7,8 @@
 //   FR3  After one refused frame the decoder refuses everything: there is no resynchronisation.
 //   FR4  The payload checksum continues that of the header (crc32c of the first 40 bytes, then the
 //        payload), so a payload cannot be taken for another frame's.
+//   FR5  A request says how its caller lays out the method's messages; nothing else does. Version 1
+//        had zeros there: a build of before is refused in the handshake, before anything is asked.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +22,9 @@
 namespace strata::transport {
 
 constexpr uint32_t kFrameMagic = 0x46525453;  // "STRF"
-constexpr uint8_t kFrameVersion = 1;
+constexpr uint8_t kFrameVersion = 2;
 
-// What a frame is. Exactly these values of `flags` exist in version 1.
+// What a frame is. Exactly these values of `flags` exist in version 2.
 enum class FrameKind : uint16_t { kRequest = 0, kReply = 1, kHeartbeat = 2, kHandshake = 3 };
 
 struct FrameHeader {
@@ -30,8 +32,8 @@ struct FrameHeader {
   uint8_t version = kFrameVersion;
   uint8_t status = 0;  // of a reply: base/errors.def's number; its payload is the message then
   uint16_t method = 0;
-  uint16_t flags = 0;  // FrameKind
-  uint16_t reserved = 0;
+  uint16_t flags = 0;   // FrameKind
+  uint16_t layout = 0;  // of a request: a digest (CallOptions::layout); else 0
   uint32_t payload_bytes = 0;
   uint64_t request_id = 0;  // a reply repeats its request's
   uint64_t epoch = 0;       // the sender's, of whatever the method is about
@@ -44,6 +46,7 @@ struct FrameHeader {
 };
 constexpr uint32_t kFrameHeaderBytes = 48;
 static_assert(sizeof(FrameHeader) == kFrameHeaderBytes);
+static_assert(offsetof(FrameHeader, layout) == 10);
 static_assert(offsetof(FrameHeader, payload_bytes) == 12);
 static_assert(offsetof(FrameHeader, request_id) == 16);
 static_assert(offsetof(FrameHeader, payload_crc32c) == 40);

@@ -1,4 +1,4 @@
-// Goal: whatever arrives, in whatever pieces, only whole and verified frames come out (FR1-FR4).
+// Goal: whatever arrives, in whatever pieces, only whole and verified frames come out (FR1-FR5).
 // Method: frames cut at every place, every bit of a frame flipped, headers that lie but verify.
 #include "transport/calls/frame.h"
 
@@ -79,14 +79,36 @@ TEST(Frame, EveryFlippedBitIsFound) {
 TEST(Frame, HeadersThatVerifyAndLieAreRefused) {
   const std::string good = frame_of(request(1), "payload");
   ASSERT_TRUE(decode(good).ok());
-  EXPECT_EQ(decode(forged(good, 4, "\x02")).status().code(), StatusCode::kDataLoss);  // version
+  const Status older = decode(forged(good, 4, "\x01")).status();
+  EXPECT_EQ(older.code(), StatusCode::kDataLoss);
+  EXPECT_NE(older.message().find("version 1"), std::string::npos) << older;
   EXPECT_EQ(decode(forged(good, 5, "\x01")).status().code(), StatusCode::kDataLoss);  // status
   EXPECT_EQ(decode(forged(good, 8, "\x04")).status().code(), StatusCode::kDataLoss);  // kind
-  EXPECT_EQ(decode(forged(good, 10, "\x01")).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(decode(forged(good, 10, "\x01")).status().code(), StatusCode::kDataLoss) << "FR4";
   EXPECT_EQ(decode(forged(good, 36, "\x01")).status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(decode(forged(good, 6, "\x08")).status().code(), StatusCode::kDataLoss)
       << "a payload belongs to one header (FR4)";
   EXPECT_EQ(decode(good, 6).status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(Frame, ARequestSaysHowItIsLaidOutAndNothingElseDoes) {  // FR5
+  FrameHeader header = request(1);
+  header.layout = 0xbeef;
+  const std::string frame = frame_of(header, "payload");
+  EXPECT_EQ(frame.substr(10, 2), "\xef\xbe");
+  FrameDecoder decoder(100);
+  Bytes in = frame;
+  Frame got;
+  const auto whole = decoder.next(&in, &got);
+  ASSERT_TRUE(whole.ok() && *whole);
+  EXPECT_EQ(got.header.layout, 0xbeef);
+  for (const FrameKind kind : {FrameKind::kReply, FrameKind::kHeartbeat, FrameKind::kHandshake}) {
+    header.flags = static_cast<uint16_t>(kind);
+    header.layout = 0;
+    EXPECT_TRUE(decode(frame_of(header, "payload")).ok());
+    header.layout = 1;
+    EXPECT_EQ(decode(frame_of(header, "payload")).status().code(), StatusCode::kDataLoss);
+  }
 }
 
 TEST(Frame, LengthIsRefusedBeforeThePayloadIsWaitedFor) {

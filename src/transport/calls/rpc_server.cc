@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/assert.h"
 #include "base/diag.h"
 #include "transport/calls/internal/server_core.h"
@@ -35,11 +36,12 @@ ServerCore::ServerCore(const World& world, const Secret& secret, ServerOptions o
   STRATA_ASSERT(options_.unauthenticated_max > 0);
 }
 
-void ServerCore::handle(uint16_t method, Handler handler) {
+void ServerCore::handle(uint16_t method, Handler handler, MethodLayout layout) {
   STRATA_ASSERT(method > 0 && method < kMethodsMax);
   STRATA_ASSERT(listeners_.empty());
   STRATA_ASSERT(!handlers_[method]);
   handlers_[method] = std::move(handler);
+  layouts_[method] = layout;
 }
 
 StatusOr<std::string> ServerCore::listen(const std::string& address) {
@@ -115,7 +117,8 @@ bool ServerCore::on_frame(Link* link, const Frame& frame) {
   const FrameHeader& header = frame.header;
   if (header.request_id <= session.last_request_id) return false;  // RS1: no request twice
   session.last_request_id = header.request_id;
-  const bool known = header.method < kMethodsMax && handlers_[header.method];
+  const bool known = header.method < kMethodsMax && handlers_[header.method] &&
+                     layouts_[header.method].digest == header.layout;  // RS7
   count(options_.counters->of(header.method).bytes_in, kFrameHeaderBytes + header.payload_bytes);
   if (++session.in_progress == options_.requests_in_progress_max) link->set_wanted(false);  // RS4
 
@@ -127,13 +130,48 @@ bool ServerCore::on_frame(Link* link, const Frame& frame) {
   responder.method_ = header.method;
   responder.carries_descriptors_ = link->carries_descriptors();
   if (!known) {
-    responder.fail(error_invalid_argument("unknown method " + std::to_string(header.method)));
+    responder.fail(refuse(header, link->peer()));
     return true;
   }
   const Request request{header.method, header.epoch, frame.payload, link->id(),
                         link->connection().hello().channel_id};
   handlers_[header.method](request, std::move(responder));
   return true;
+}
+
+std::string ServerCore::own_name() const {
+  return listeners_.empty() ? std::string("this node")
+                            : "the node at " + listeners_.front()->address();
+}
+
+// RS7. Its reason is for whoever reads it at the caller's; here, too, somebody should know.
+Status ServerCore::refuse(const FrameHeader& request, const std::string& peer) {
+  const bool handled = request.method < kMethodsMax && handlers_[request.method];
+  const MethodLayout here = handled ? layouts_[request.method] : MethodLayout{};
+  std::string call = "call " + std::to_string(request.method);
+  if (*here.name != '\0') call += absl::StrCat(" (", here.name, ")");
+  Status why;
+  if (!handled) {
+    why = error_unsupported(absl::StrCat(
+        own_name(), " does not have ", call,
+        ": it is of another kind, or of another build than the caller; to do: bring all nodes to "
+        "the same version, and look whether the address is that of the node which is meant"));
+  } else {
+    count(options_.counters->other_layouts);
+    const std::string theirs = request.layout == 0
+                                   ? "none told"
+                                   : absl::StrCat(absl::Hex(request.layout, absl::kZeroPad4));
+    why = error_unsupported(
+        absl::StrCat(own_name(), " is of another build than its caller: they lay out ", call,
+                     " differently (layout ", absl::Hex(here.digest, absl::kZeroPad4), " there, ",
+                     theirs, " at the caller); to do: bring all nodes to the same version"));
+  }
+  uint64_t left_out = 0;
+  if (refused_limiter_.admit(world_.executor->now_ns(), &left_out))
+    diag(Severity::kWarning, "transport: refused a call from %s: %s (%llu more like it before)",
+         peer.c_str(), std::string(why.message()).c_str(),
+         static_cast<unsigned long long>(left_out));
+  return why;
 }
 
 void ServerCore::on_closed(Link* link, const Status& why) {
@@ -279,8 +317,8 @@ RpcServer::~RpcServer() {
   run_and_wait(core_->executor(), [this] { core_->close(); });
 }
 
-void RpcServer::handle(uint16_t method, Handler handler) {
-  core_->handle(method, std::move(handler));
+void RpcServer::handle(uint16_t method, Handler handler, MethodLayout layout) {
+  core_->handle(method, std::move(handler), layout);
 }
 
 StatusOr<std::string> RpcServer::listen(const std::string& address) {

@@ -16,6 +16,9 @@
 //   RS6  That a peer has ended a connection is told only if its side did that, in order (it closed
 //        the connection, or its process is gone), and after all that came before: no break of the
 //        network, and nothing that this side has closed, is told so.
+//   RS7  A request whose caller lays out the method's messages differently from this server, or
+//        does not say how, is refused before its payload is looked at: `unsupported`, naming the
+//        method. So is one of a method that nothing here handles. Other calls go on.
 // Handlers must not block: they hand slow work to threads of their own, with the Responder.
 #pragma once
 
@@ -84,6 +87,13 @@ class Responder {
 
 using Handler = absl::AnyInvocable<void(const Request&, Responder)>;
 
+// RS7. What is said of a method beside its number: its name, for people, and the digest of how its
+// messages are laid out, as in CallOptions::layout.
+struct MethodLayout {
+  const char* name = "";  // stays valid
+  uint16_t digest = 0;
+};
+
 class RpcServer {
  public:
   RpcServer(const World& world, const Secret& secret, ServerOptions options);
@@ -94,7 +104,7 @@ class RpcServer {
   RpcServer& operator=(const RpcServer&) = delete;
 
   // Before the first listen(). Asserts 0 < method < kMethodsMax, and that it is new.
-  void handle(uint16_t method, Handler handler);
+  void handle(uint16_t method, Handler handler, MethodLayout layout = {});
   // Returns the address with the port chosen. Blocks as the destructor does. Errors name the
   // address: kInvalidArgument (not one to bind to), kAlreadyExists (in use), kInternal.
   StatusOr<std::string> listen(const std::string& address);

@@ -240,7 +240,52 @@ TEST_F(Rpc, WhatCannotBeCarriedIsRefused) {
   EXPECT_TRUE(too_big->answered);
   EXPECT_EQ(too_big->status.code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(unknown->answered);
-  EXPECT_EQ(unknown->status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(is_unsupported(unknown->status));
+  for (const char* part : {"sim:1:1", "call 200", "; to do: "})
+    EXPECT_NE(unknown->status.message().find(part), std::string::npos) << unknown->status;
+}
+
+TEST_F(Rpc, WhoLaysAMethodOutDifferentlyIsRefusedBeforeItIsRead) {  // RS7
+  server_ = std::make_unique<RpcServer>(world_.world(1), test::secret_of('s'), ServerOptions{});
+  const auto run = [this](const Request& request, Responder responder) {
+    ran_.emplace_back(request.payload);
+    responder.reply("");
+  };
+  server_->handle(kEcho, run, {"echo", 0x1234});
+  server_->handle(kBig, run);
+  ASSERT_TRUE(server_->listen("sim:1:1").ok());
+  const auto c = channel();
+  const auto asked = [&](uint16_t method, uint16_t layout) {
+    auto outcome = std::make_shared<Outcome>();
+    CallOptions options;
+    options.method = method;
+    options.deadline_us = world_.now_us() + kSecond;
+    options.wait_for_connection = true;
+    options.layout = layout;
+    c->call(options, "payload", [outcome](const Reply& reply) {
+      *outcome = {true, reply.answered, reply.status, std::string(reply.payload), 0};
+    });
+    world_.run_for(kSecond);
+    EXPECT_TRUE(outcome->answered);
+    return outcome->status;
+  };
+  EXPECT_TRUE(asked(kEcho, 0x1234).ok());
+  EXPECT_TRUE(asked(kBig, 0).ok()) << "nothing is declared of it";
+  EXPECT_EQ(ran_.size(), 2u);
+  const int logged_before = logged;
+  const Status other = asked(kEcho, 0x00ab);
+  EXPECT_TRUE(is_unsupported(other)) << other;
+  for (const char* part :
+       {"sim:1:1", "call 1 (echo)", "1234 there", "00ab at the caller", "; to do: "})
+    EXPECT_NE(other.message().find(part), std::string::npos) << other;
+  EXPECT_EQ(logged, logged_before + 1);
+  EXPECT_NE(asked(kEcho, 0).message().find("none told"), std::string::npos);
+  EXPECT_TRUE(is_unsupported(asked(kBig, 7)));
+  EXPECT_EQ(ran_.size(), 2u);
+  EXPECT_EQ(server_->counters().other_layouts, 3u);
+  EXPECT_EQ(server_->counters().of(kEcho).errors, 2u);
+  EXPECT_TRUE(asked(kEcho, 0x1234).ok()) << "the connection goes on";
+  EXPECT_EQ(server_->counters().connections_opened, 1u);
 }
 
 TEST_F(Rpc, AServerThatHasEnoughToDoReadsNoMore) {

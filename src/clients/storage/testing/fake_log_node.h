@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/latch.h"
+#include "proto/calls/calls.h"
+#include "proto/calls/testing/other_build.h"
 #include "proto/log_messages.h"
 #include "transport/calls/rpc_server.h"
 #include "transport/calls/testing/connections.h"
@@ -20,26 +23,29 @@ namespace strata::clients::testing {
 
 class FakeLogNode {
  public:
-  FakeLogNode(const transport::World& world, const std::string& address)
-      : server_(world, transport::test::secret_of('s'), transport::ServerOptions{}) {
-    server_.handle(proto::kLogSeal, [this](const transport::Request& call, Answer to) {
+  // `others`: methods that it lays out as another build does.
+  FakeLogNode(const transport::World& world, const std::string& address,
+              std::set<uint16_t> others = {})
+      : others_(std::move(others)),
+        server_(world, transport::test::secret_of('s'), transport::ServerOptions{}) {
+    serve(proto::kLogSeal, [this](const transport::Request& call, Answer to) {
       answer(std::move(to), [&] { return seal(proto::decode_log_seal(call.payload)->request); });
     });
-    server_.handle(proto::kLogBegin, [this](const transport::Request& call, Answer to) {
+    serve(proto::kLogBegin, [this](const transport::Request& call, Answer to) {
       answer(std::move(to), [&] { return begin(proto::decode_log_begin(call.payload)->request); });
     });
-    server_.handle(proto::kLogCatchUp, [this](const transport::Request& call, Answer to) {
+    serve(proto::kLogCatchUp, [this](const transport::Request& call, Answer to) {
       answer(std::move(to),
              [&] { return catch_up(proto::decode_log_catch_up(call.payload)->request); });
     });
-    server_.handle(proto::kLogAppend, [this](const transport::Request& call, Answer to) {
+    serve(proto::kLogAppend, [this](const transport::Request& call, Answer to) {
       answer(std::move(to),
              [&] { return append(proto::decode_log_append(call.payload)->request); });
     });
-    server_.handle(proto::kLogRead, [this](const transport::Request& call, Answer to) {
+    serve(proto::kLogRead, [this](const transport::Request& call, Answer to) {
       answer(std::move(to), [&] { return read(proto::decode_log_read(call.payload)->request); });
     });
-    server_.handle(proto::kLogTruncate, [this](const transport::Request& call, Answer to) {
+    serve(proto::kLogTruncate, [this](const transport::Request& call, Answer to) {
       answer(std::move(to), [&] {
         const Lsn below = proto::decode_log_truncate(call.payload)->request.below;
         log_.erase(0, below.value - state_.start.value);
@@ -47,9 +53,9 @@ class FakeLogNode {
         return std::string();
       });
     });
-    server_.handle(proto::kLogOrder, [this](const transport::Request& call, Answer to) {
+    serve(proto::kLogOrder, [this](const transport::Request& call, Answer to) {
       const quorum::CatchUpOrder order = proto::decode_log_order(call.payload)->request;
-      const FakeLogNode* const from = peer_ ? peer_(order.sources.front()) : nullptr;
+      const FakeLogNode* const from = peer(order.sources.front());
       if (from != nullptr) copy_from(*from, order.until);
       to.reply({});
     });
@@ -81,8 +87,8 @@ class FakeLogNode {
     error_ = error;
   }
   // Who is meant by a replica's number in orders to catch up; without it they are passed over.
-  // Before there are calls.
   void set_peers(std::function<const FakeLogNode*(quorum::ReplicaIndex)> peer) {
+    const MutexLock lock(mutex_);
     peer_ = std::move(peer);
   }
   void set_damaged(Lsn at) {  // nobody reads what begins before and ends behind it
@@ -111,6 +117,16 @@ class FakeLogNode {
 
  private:
   using Answer = transport::Responder;
+  void serve(uint16_t method, transport::Handler handler) {
+    if (others_.contains(method))
+      proto::testing::serve_as_other_build(&server_, method, std::move(handler));
+    else
+      proto::serve(&server_, method, std::move(handler));
+  }
+  const FakeLogNode* peer(quorum::ReplicaIndex number) const {
+    const MutexLock lock(mutex_);
+    return peer_ ? peer_(number) : nullptr;
+  }
   void copy_from(const FakeLogNode& peer, Lsn until) {
     const std::string log = peer.log();
     const quorum::ReplicaState state = peer.state();
@@ -212,6 +228,7 @@ class FakeLogNode {
   std::vector<Lsn> told_ STRATA_GUARDED_BY(mutex_);
   int reads_ STRATA_GUARDED_BY(mutex_) = 0;
   std::vector<transport::Responder> mute_answers_ STRATA_GUARDED_BY(mutex_);
+  const std::set<uint16_t> others_;
   transport::RpcServer server_;  // first to end: its handlers use the rest
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "daemon/worker_pool.h"
 #include "memnode/fusion/fusion_service.h"
 #include "page/page.h"
+#include "proto/calls/calls.h"
+#include "proto/calls/testing/other_build.h"
 #include "transport/calls/blocking_channel.h"
 #include "transport/calls/testing/io_node.h"
 #include "transport/regions/region_server.h"
@@ -150,6 +153,8 @@ class FusionNode {
   // has left in order (FV11).
   bool recovers = false;
   std::vector<NodeId> unsettled;
+  // Methods that it lays out as another build does.
+  std::set<uint16_t> other_layouts;
 
   // Listens, and serves under that epoch, after what the stream says.
   void start(uint64_t epoch = 1) {
@@ -157,7 +162,12 @@ class FusionNode {
     server_ = std::make_unique<transport::RpcServer>(node_->world(), secret_of('s'),
                                                      transport::ServerOptions{});
     regions_ = std::make_unique<transport::RegionServer>(server_.get());
-    door_.register_on(server_.get());
+    door_.give_handlers([this](uint16_t method, transport::Handler handler) {
+      if (other_layouts.contains(method))
+        proto::testing::serve_as_other_build(server_.get(), method, std::move(handler));
+      else
+        proto::serve(server_.get(), method, std::move(handler));
+    });
     address_ = *server_->listen("unix:" + (folder_ / "socket"));
     serve(epoch);
   }
@@ -242,11 +252,8 @@ class WireServer {
 
   StatusOr<std::string> call(uint16_t method, const std::string& request,
                              uint64_t timeout_us = 20'000'000) {
-    transport::CallOptions options;
-    options.method = method;
-    options.deadline_us = monotonic_us() + timeout_us;
-    options.idempotent = proto::may_repeat(method);
     transport::BlockingReply reply;
+    const auto options = proto::call_of(method, monotonic_us() + timeout_us);
     STRATA_RETURN_IF_ERROR(channel_->call(options, request, &reply));
     return std::move(reply.payload);
   }

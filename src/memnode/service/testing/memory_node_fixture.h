@@ -15,6 +15,7 @@
 #include "base/diag.h"
 #include "base/latch.h"
 #include "memnode/service/pool_service.h"
+#include "proto/calls/calls.h"
 #include "proto/methods.h"
 #include "proto/written_messages.h"
 #include "transport/calls/blocking_channel.h"
@@ -50,10 +51,10 @@ class StorageNode {
   StorageNode() {
     server_ = std::make_unique<transport::RpcServer>(node_.world(), secret_of('s'),
                                                      transport::ServerOptions{});
-    server_->handle(proto::kWritePages,
-                    [this](const transport::Request& call, transport::Responder to) {
-                      take(call.payload, std::move(to));
-                    });
+    proto::serve(server_.get(), proto::kWritePages,
+                 [this](const transport::Request& call, transport::Responder to) {
+                   take(call.payload, std::move(to));
+                 });
     address_ = *server_->listen("tcp:127.0.0.1:0");
   }
   ~StorageNode() {
@@ -212,12 +213,19 @@ class MemoryNodeFixture : public ::testing::Test {
   }
 
   StatusOr<std::string> call(uint16_t method, Bytes request, uint64_t timeout_us = 20'000'000) {
-    transport::CallOptions options;
-    options.method = method;
-    options.deadline_us = monotonic_us() + timeout_us;
+    return call(proto::call_of(method, monotonic_us() + timeout_us), request);
+  }
+  StatusOr<std::string> call(const transport::CallOptions& options, Bytes request) {
     transport::BlockingReply reply;
     STRATA_RETURN_IF_ERROR(channel_->call(options, request, &reply));
     return std::move(reply.payload);
+  }
+  // Of the transport's own methods.
+  StatusOr<std::string> call_region(uint16_t method, Bytes request) {
+    transport::CallOptions options;
+    options.method = method;
+    options.deadline_us = monotonic_us() + 20'000'000;
+    return call(options, request);
   }
   StatusOr<proto::PoolAttachReply> attach(const proto::PoolAttachRequest& request) {
     STRATA_ASSIGN_OR_RETURN(const std::string reply,

@@ -19,7 +19,7 @@ namespace strata::transport {
 class ServerCore final : public Link::Owner, public std::enable_shared_from_this<ServerCore> {
  public:
   ServerCore(const World& world, const Secret& secret, ServerOptions options);
-  void handle(uint16_t method, Handler handler);
+  void handle(uint16_t method, Handler handler, MethodLayout layout);
   StatusOr<std::string> listen(const std::string& address);
   void close();
 
@@ -57,12 +57,15 @@ class ServerCore final : public Link::Owner, public std::enable_shared_from_this
   void end(uint64_t session_id);
   void send(Answer answer);
   void log_refused(const std::string& peer, const Status& why);
+  [[nodiscard]] std::string own_name() const;
+  Status refuse(const FrameHeader& request, const std::string& peer);
 
   const World world_;
   const Secret secret_;
   const ServerOptions options_;
   const uint64_t life_;
   std::array<Handler, kMethodsMax> handlers_;
+  std::array<MethodLayout, kMethodsMax> layouts_{};  // RS7
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_map<uint64_t, Session> sessions_;   // by link's id
   std::unordered_map<uint64_t, uint64_t> channels_;  // channel id -> session id (RS2)
@@ -70,6 +73,7 @@ class ServerCore final : public Link::Owner, public std::enable_shared_from_this
   uint64_t next_session_id_ = 1;
   std::atomic<bool> closed_{false};  // an answer that comes after this touches nothing
   LogLimiter log_limiter_;
+  LogLimiter refused_limiter_;
 };
 
 }  // namespace strata::transport
