@@ -118,3 +118,10 @@ def test_pages_kept_are_made_of_what_was_measured(file: Path) -> None:
     result, commit = ddc_report.read(experiment.plan, file)
     assert file.with_suffix(".md").read_text() == ddc_report.markdown(experiment, result, commit, file.with_suffix(".png"))
     assert file.with_suffix(".png").exists()
+
+
+@pytest.mark.parametrize("name", ["ddc-fig15", "ddc-fig16"])
+def test_a_short_run_by_scale_has_no_scale_that_the_data_cannot_have(name: str) -> None:
+    """TPC-H below 0.01 has parts with the same supplier twice."""
+    plan = ddc.EXPERIMENTS[name].plan.shortened()
+    assert plan.scale * min(ddc_course.SCALE_STEPS) >= 0.01

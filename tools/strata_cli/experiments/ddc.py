@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from . import ddc_course as course
 from . import ddc_spark
 from .ddc_course import FIXED_SHARE, MIX_SHARES, SCALE_STEPS, SIZE_SHARES, label_of
-from .ddc_result import MONETDB, POSTGRESQL, QUERIES, SPARK, Experiment, Plan, Result, Said
+from .ddc_result import MONETDB, POSTGRESQL, QUERIES, SCALES, SPARK, Experiment, Plan, Result, Said
 from .ddc_sessions import ALL_LOCAL as LOCAL
 from .ddc_sessions import DISK, FAR
 from .openaurora import Finding
@@ -287,13 +287,13 @@ EXPERIMENTS = {
             _sizes({}, "Q6"),
         ),
         Experiment(
-            Plan("ddc-fig15", course.SCALES, MONETDB, queries=SENSITIVE_MONETDB),
+            Plan("ddc-fig15", SCALES, MONETDB, queries=SENSITIVE_MONETDB),
             "MonetDB, far memory and a disk, by scale",
             "Figure 15",
             _scales({"Q5": 6.8, "Q9": 27.0}),
         ),
         Experiment(
-            Plan("ddc-fig16", course.SCALES, queries=SENSITIVE_POSTGRESQL),
+            Plan("ddc-fig16", SCALES, queries=SENSITIVE_POSTGRESQL),
             "PostgreSQL, cold, far memory and a disk, by scale",
             "Figure 16",
             _scales({"Q6": 1.0}),

@@ -13,7 +13,7 @@ from .. import farmem_postgres_packages as packages
 from ..bench import tpch
 from ..farmem_postgres import Postgres
 from ..shell import StrataError, console
-from .ddc_result import MIB, MONETDB, SHARES, Plan, Result, Row, share_of
+from .ddc_result import MIB, MONETDB, SCALES, SHARES, Plan, Result, Row, share_of
 from .ddc_sessions import ALL_LOCAL as LOCAL
 from .ddc_sessions import (
     DISK,
@@ -30,7 +30,7 @@ from .ddc_sessions import (
 )
 
 PEAKS, COLD, HOT, STREAMS, JOINS = "peaks", "cold", "hot", "two streams", "joins"
-SIZES, SIZES_COLD, SCALES, MIXES, PREFETCH = "sizes", "sizes, cold", "scales", "mixes", "prefetch"
+SIZES, SIZES_COLD, MIXES, PREFETCH = "sizes", "sizes, cold", "mixes", "prefetch"
 POOLS, WAYS = "pools", "ways"
 JOIN_ALGORITHMS = ("nestloop", "mergejoin", "hashjoin")
 SIZE_SHARES = (0.8, 0.4, 0.2, 0.1, 0.05)  # of the data
