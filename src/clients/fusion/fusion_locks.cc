@@ -94,6 +94,11 @@ void FusionLocks::end() {
   to_send_.notify_all();
 }
 
+bool FusionLocks::ended() const {
+  const MutexLock lock(mutex_);
+  return client_.ended();
+}
+
 RowLockClientCounters FusionLocks::counters() const {
   const MutexLock lock(mutex_);
   return client_.counters();

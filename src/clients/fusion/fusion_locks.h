@@ -51,6 +51,7 @@ class FusionLocks final : public LockAuthority {
   void heard(Epoch epoch, const proto::LockReply& reply);
   // It is fenced, or ends: whoever waits gets lease_lost, what cannot fail returns.
   void end();
+  [[nodiscard]] bool ended() const;
   [[nodiscard]] RowLockClientCounters counters() const;
 
   // --- LockAuthority ---

@@ -52,7 +52,10 @@ void RemoteRowLocks::send() {
   const InterruptScope scope(&sender_interrupt_);
   while (!stopping_.raised()) {
     const auto batch = locks_->next_batch(kNothingUs);
-    if (!batch.has_value()) continue;
+    if (!batch.has_value()) {
+      if (locks_->ended()) return end();  // perhaps before there was this: whoever waits is told
+      continue;
+    }
     const auto bytes = calls_->call(proto::kRowLocks, proto::encode(*batch));
     const auto reply = bytes.ok() ? proto::decode_row_locks_reply(*bytes) : bytes.status();
     if (reply.ok()) {

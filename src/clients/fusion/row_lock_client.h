@@ -121,6 +121,7 @@ class RowLockClient {
   std::vector<DeadlockReport> take_deadlocks(Epoch epoch, const proto::LockReply& reply);
   void heard(Epoch epoch, const proto::LockReply& reply);
   void end();  // this server may not answer any more: nobody waits
+  [[nodiscard]] bool ended() const noexcept { return ended_; }
 
   // --- rows ---
   void wait(Call* call, TrxId trx, TrxId holder, RowId row, bool goes_first);
