@@ -82,8 +82,8 @@ int commit_failed(Connection* connection, const Status& status) {
   }
   server_tables_rolled_back(connection->server_tables);
   transaction_ended(connection);
-  // Whoever is killed while it commits is told so as at any other moment (1317): the server would say
-  // that the commit has failed (1180), and the number of that error.
+  // Whoever is killed while it commits is told so as at any other moment (1317): the server would
+  // say that the commit has failed (1180), and the number of that error.
   if (server_has_no_text(status) || is_interrupted(status)) tell_client(status);
   return handler_error(status, nullptr);
 }
