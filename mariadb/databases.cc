@@ -137,7 +137,8 @@ class Databases {
       look();
       return 0;
     });
-    // Without them folders are seen when all is looked at, and stop() waits as long as for that.
+    // Without the first, folders are seen when all is looked at; without the second, stop() waits
+    // for the next look at the rows.
     notify_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (notify_ >= 0)
       (void)::inotify_add_watch(notify_, mysql_real_data_home,

@@ -102,7 +102,7 @@ def run(
 ) -> tuple[Result, Outcome]:
     python, source = installed(tool)
     with place as port:
-        with pymysql.connect(host="127.0.0.1", port=port, user="root").cursor() as cursor:
+        with pymysql.connect(host="127.0.0.1", port=port, user="root") as connection, connection.cursor() as cursor:
             for name in DATABASES:
                 cursor.execute(f"CREATE DATABASE IF NOT EXISTS {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
         chosen = Tool(**{**tool.__dict__, "tests": tests})
