@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <latch>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -38,6 +39,8 @@ constexpr uint64_t kSlots = 64;
 constexpr uint64_t kTransactions = 20'000;
 constexpr int kReaders = 3;
 constexpr int kWriters = 2;
+// A reader looks at least so often: on a busy machine the writers may be done before it has a core.
+constexpr int kRounds = 100;
 
 // The memory node's region and the owner's table, exposed over a unix socket and mapped by the
 // other side, as on one host.
@@ -130,10 +133,12 @@ TEST(FusionClientsThreads, TimestampsAndTransactionsOverAMappedRegion) {
   std::atomic<uint64_t> last_sequence{0};
   std::mutex ids;
   std::array<bool, kSlots> busy = {};
+  std::latch begin(kWriters + kReaders);
   std::vector<std::thread> threads;
   for (int w = 0; w < kWriters; ++w) {
     threads.emplace_back([&, w] {
       Rng rng(static_cast<uint64_t>(w) + 1);
+      begin.arrive_and_wait();
       for (;;) {
         uint64_t sequence = 0;
         {
@@ -170,7 +175,8 @@ TEST(FusionClientsThreads, TimestampsAndTransactionsOverAMappedRegion) {
     threads.emplace_back([&, r] {
       Rng rng(static_cast<uint64_t>(r) + 100);
       uint64_t own_last = 0;
-      while (last_sequence.load() < kTransactions) {
+      begin.arrive_and_wait();
+      for (int round = 0; round < kRounds || last_sequence.load() < kTransactions; ++round) {
         const uint64_t before = newest.load();
         const auto snapshot = reader_clock.current();
         ASSERT_TRUE(snapshot.ok()) << snapshot.status();
