@@ -27,7 +27,7 @@ uint64_t random_number(Entropy* entropy) {
 //     kConnecting --on_ready()--> kConnected
 //          ^   \                      |
 //          |    +----on_closed()------+--> kPausing          any --close()--> kClosed
-//          +---------the pause is over--------+
+//          +--the pause is over, or a call-----+
 class ChannelCore final : public Link::Owner, public std::enable_shared_from_this<ChannelCore> {
  public:
   ChannelCore(const World& world, const Secret& secret, Address address, ChannelOptions options,
@@ -67,6 +67,7 @@ class ChannelCore final : public Link::Owner, public std::enable_shared_from_thi
   void pump();
   void send(CallId id, Call* call);
   void pause_then_connect();
+  [[nodiscard]] bool may_try_now(uint64_t now_ns) const;
   void on_deadline(CallId id);
   void end(Call call, const Reply& reply);
   void end_lost(Call call, bool sent, bool in_time, const Status& why);
@@ -82,6 +83,9 @@ class ChannelCore final : public Link::Owner, public std::enable_shared_from_thi
   std::shared_ptr<Link> link_;
   uint64_t pause_us_;
   Executor::TimerId pause_timer_ = 0;
+  uint64_t tried_ns_ = 0;   // when the last attempt began
+  uint64_t paused_ns_ = 0;  // since when
+  uint64_t took_ns_ = 0;    // the last attempt to fail; 0: it succeeded
   Status last_failure_ = error_peer_down("not connected yet");
   // Ids grow in the order of the calls; those in sent_ are all smaller than those in waiting_.
   CallId next_id_ = 1;
@@ -91,9 +95,10 @@ class ChannelCore final : public Link::Owner, public std::enable_shared_from_thi
 };
 
 void ChannelCore::connect() {
-  if (state_ == State::kClosed) return;
+  if (state_ != State::kPausing) return;
   state_ = State::kConnecting;
   pause_timer_ = 0;
+  tried_ns_ = world_.executor->now_ns();
   const Hello hello{.manner = Manner::kLively, .channel_id = channel_id_};
   auto connection = std::make_unique<Connection>(secret_, hello, options_.limits, world_.entropy,
                                                  world_.executor->now_ns());
@@ -119,6 +124,7 @@ void ChannelCore::on_closed(Link* link, const Status& why) {
   else
     last_failure_ = with_message(is_wrong_secret(why) ? why : error_peer_down(),
                                  address_ + ": " + std::string(why.message()));
+  took_ns_ = was_connected ? 0 : world_.executor->now_ns() - tried_ns_;
   link_.reset();
   pause_then_connect();
   const std::shared_ptr<ChannelCore> self = shared_from_this();
@@ -139,11 +145,17 @@ void ChannelCore::on_closed(Link* link, const Status& why) {
 
 void ChannelCore::pause_then_connect() {
   state_ = State::kPausing;
+  paused_ns_ = world_.executor->now_ns();
   // Between the whole pause and half of it, so that clients of a restarted server spread out.
   const uint64_t pause_us = pause_us_ / 2 + random_number(world_.entropy) % (pause_us_ / 2 + 1);
   pause_us_ = std::min(pause_us_ * 2, options_.reconnect_us_max);
   pause_timer_ =
       world_.executor->run_at(world_.executor->now_ns() + pause_us * 1000, [this] { connect(); });
+}
+
+// CH3. Attempts that nobody answers take long: then calls do not add to them.
+bool ChannelCore::may_try_now(uint64_t now_ns) const {
+  return now_ns - paused_ns_ >= std::max(options_.reconnect_us_min * 1000, took_ns_);
 }
 
 void ChannelCore::submit(Call call) {
@@ -157,6 +169,10 @@ void ChannelCore::submit(Call call) {
     return end(std::move(call), {.status = error_invalid_argument("a request too long")});
   if (now_ns >= call.options.deadline_us * 1000)
     return end_lost(std::move(call), false, false, ok_status());
+  if (state_ == State::kPausing && may_try_now(now_ns)) {
+    world_.executor->cancel(pause_timer_);
+    connect();
+  }
   if (state_ == State::kPausing && !call.options.wait_for_connection)
     return end_lost(std::move(call), false, true, last_failure_);
   const CallId id = next_id_++;

@@ -7,7 +7,9 @@
 //        How it ended is told truly (CA1). Calls alive when the channel is destroyed are the
 //        exception: their callbacks are dropped without being run.
 //   CH3  A connection that is lost takes the calls sent on it with it (kUnknown); nothing is sent a
-//        second time. The channel reconnects by itself, with growing pauses.
+//        second time. The channel reconnects by itself, with growing pauses; a call that comes in a
+//        pause ends it, unless the last attempt took as long as has passed since: a peer that is
+//        back is not called away because of what an attempt before has found.
 //   CH4  Memory is bounded: calls beyond waiting_bytes_max end with kResourceExhausted.
 #pragma once
 
@@ -26,7 +28,7 @@ namespace strata::transport {
 
 struct ChannelOptions {
   ConnectionLimits limits = {};
-  uint64_t reconnect_us_min = 20'000;  // pause after a failure, doubled each time
+  uint64_t reconnect_us_min = 20'000;  // pause after a failure, doubled each time; none is shorter
   uint64_t reconnect_us_max = 1'000'000;
   uint64_t waiting_bytes_max = 64u << 20;           // of calls that have not ended
   std::shared_ptr<LinkModel> link_model = nullptr;  // null: none

@@ -435,6 +435,33 @@ TEST_P(Sockets, ARestartedServerIsFoundAgain) {
   EXPECT_EQ(connections, 2);
 }
 
+// CH3: what an attempt of some time ago has found is not said of a server that is back.
+TEST_P(Sockets, ACallThatComesInALongPauseTriesAtOnce) {
+  auto server = std::make_unique<Server>(listen_address());
+  const std::string address = server->address();
+  server.reset();
+  IoNode node;
+  ChannelOptions options;
+  options.reconnect_us_min = 100'000;
+  options.reconnect_us_max = 600'000'000;
+  Channel channel(node.world(), secret_of('s'), address, options);
+  const auto call = [&channel] {
+    std::promise<Status> ended;
+    channel.call({.method = kEcho, .deadline_us = in_seconds(60)}, "x",
+                 [&](const Reply& r) { ended.set_value(r.status); });
+    return ended.get_future().get();
+  };
+  // Pauses of ever greater length: a call that comes later than the shortest finds out again.
+  const uint64_t until_us = monotonic_us() + 3'000'000;
+  while (monotonic_us() < until_us) {
+    EXPECT_EQ(call().code(), StatusCode::kUnavailable);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  server = std::make_unique<Server>(address);
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  EXPECT_TRUE(call().ok());
+}
+
 TEST_P(Sockets, AWrongSecretIsRefusedByBothSides) {
   Server server(listen_address());
   const auto channel = blocking(server.address(), 'x');
