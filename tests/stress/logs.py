@@ -11,6 +11,7 @@ BAD = re.compile(
 # Always: what a client would be told, and an event has nobody to tell.
 EXPLAINED = (
     r"Event Scheduler: .*(Deadlock found|Lock wait timeout|definition has changed|Unknown event|interrupted|was killed"
+    r"|Duplicate entry"  # somebody names a number himself that this event's row was to get by AUTO_INCREMENT
     r"|Unknown database|failed to authenticate)",  # the last two: it went with its database
     r"Can't open and lock privilege tables: Table '\w+' was not locked",  # FLUSH PRIVILEGES under LOCK TABLES
     r"mysql_ha_read: Got error 159",  # HANDLER, of a table whose definition has changed
@@ -25,6 +26,7 @@ EXPLAINED_BY_KILLS = (
     r"this server is fenced, has left",
     # Of a fenced server: a client is told, or a connection that is gone.
     r"This transaction was rolled back and cannot be committed",
+    r"STRATA: (commit of connection \d+: )?outcome unknown",  # SX3 counts what it was
     # Of a server that stood still, or while the memory node is away.
     r"STRATA: cannot write page .*has no lease from the memory node at the moment\..* retrying",
     r"STRATA: cannot write page .*memnode\.sock: .*It stays in memory and in the log; retrying",
