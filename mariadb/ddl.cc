@@ -70,6 +70,13 @@ int ddl_error(const Status& status) {
   return handler_error(status, nullptr);
 }
 
+// The server says "error on rename" and the number of whatever has kept the engine from it.
+int rename_error(const Status& status) {
+  if (current_thd != nullptr && !current_thd->is_error() && server_has_no_text(status))
+    tell_client(status);
+  return ddl_error(status);
+}
+
 // In the transaction that has locked the table's name, if this statement has one (CX5).
 Status run_ddl_on(const TableName& name, Killable killable,
                   const std::function<Status(engine::Session*)>& body) {
@@ -402,7 +409,7 @@ static int begin_swap(Connection* connection, const TableName& from, const Table
   swap->session->set_foreign_key_checks(checks_foreign_keys(connection->thd));
   swap->target = from;
   const Status status = rename_in(swap->session.get(), from, to);
-  if (!status.ok()) return ddl_error(status);
+  if (!status.ok()) return rename_error(status);
   connection->swap = std::move(swap);
   register_with_server(connection);
   return 0;
@@ -414,10 +421,10 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
   if (!ddl_recovery_done.load() || thd == nullptr) return recover_rename(from, to);
   if (!fits_a_file_name(to)) return ENAMETOOLONG;
   Connection* const connection = connection_of(thd);
-  if (const Status locked = lock_names_of_rename(thd); !locked.ok()) return ddl_error(locked);
+  if (const Status locked = lock_names_of_rename(thd); !locked.ok()) return rename_error(locked);
   if (to.is_alter_backup() && connection->swap == nullptr) {
     const StatusOr<bool> copied = has_copy(from);
-    if (!copied.ok()) return handler_error(copied.status(), nullptr);
+    if (!copied.ok()) return rename_error(copied.status());
     if (*copied) return begin_swap(connection, from, to);
     warn_of_local_table(thd, from.schema.c_str(), from.table.c_str(),
                         thd->lex->create_info.db_type);
@@ -432,14 +439,14 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     if (status.ok())
       status =
           note_renamed(connection, connection->swap->session.get(), connection->swap->target, to);
-    return ddl_error(status);
+    return rename_error(status);
   }
   const Status status = run_ddl_on(from, Killable::kNo, [&](engine::Session* session) {
     STRATA_RETURN_IF_ERROR(rename_in(session, from, to));
     return note_renamed(connection, session, from, to);
   });
   if (is_not_found(status)) return table_is_gone(from);
-  return is_duplicate_key(status) ? table_exists(to) : ddl_error(status);
+  return is_duplicate_key(status) ? table_exists(to) : rename_error(status);
 }
 
 // --- hton callbacks ---

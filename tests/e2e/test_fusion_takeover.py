@@ -207,6 +207,13 @@ def expect_views_tell_why(fenced: Server) -> None:
     assert refused.value.args[0] == 1356 and any(code == 1296 and "start it again" in text for code, text in told), told
 
 
+def expect_rename_tells_why(fenced: Server) -> None:
+    """The server would say that a rename has failed, and a number."""
+    with pytest.raises(pymysql.MySQLError, match="start it again") as refused:
+        fenced.query("RENAME TABLE test.counter TO test.number")
+    assert refused.value.args[0] == 1296
+
+
 def test_a_server_that_was_stopped_for_too_long_does_no_harm(several: Several) -> None:
     one = several.add()
     make_tables(one)
@@ -233,6 +240,7 @@ def test_a_server_that_was_stopped_for_too_long_does_no_harm(several: Several) -
     with pytest.raises(pymysql.MySQLError):
         two.query("SELECT SUM(amount) FROM test.account")
     expect_views_tell_why(two)
+    expect_rename_tells_why(two)
     assert counters(one) == [2]
     two.kill()
     several.start(two)
