@@ -17,6 +17,8 @@
 //   BT6  A root split moves the root's content to a new page; level grows by one.
 //   BT10  A scan to the right that has passed two leaves reads those behind ahead, twice as many
 //         each time half of them are used up; a short one costs no read that it does not need.
+//   BT11  Who writes into a tree that was one leaf the last time latches its root exclusively at
+//         once, on a hint that may be wrong.
 // Values of leaf records start with a RecordHeader (page/record.h), which the tree does not
 // interpret.
 #pragma once

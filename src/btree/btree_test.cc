@@ -378,6 +378,28 @@ TEST_F(BTreeTest, AWriterCompletesTheSplitOfTheLeafItLooksAtFirst) {  // BT2
   EXPECT_EQ(tree->check().incomplete_splits, 0u);
 }
 
+// BT11
+TEST_F(BTreeTest, AWriterLatchesTheRootOfOneLeafOnce) {
+  put(be_key(0), "value");
+  const auto latches = [&] {
+    const uint64_t before = store.pool()->counters().hits;
+    Mtr mtr(store.pool(), store.log());
+    EXPECT_TRUE(mtr.begin_write().ok());
+    TreeCursor cursor(tree->context(), tree->tree(), &mtr);
+    EXPECT_TRUE(cursor.seek(be_key(0), LatchMode::kExclusive).ok());
+    EXPECT_TRUE(cursor.equals(be_key(0)));
+    cursor.reset();
+    mtr.abandon();
+    return store.pool()->counters().hits - before;
+  };
+  latches();  // looks first
+  EXPECT_EQ(latches(), 1u);
+  for (uint32_t i = 1; tree->check().leaf_pages == 1; ++i) put(be_key(i), std::string(200, 'v'));
+  latches();  // finds that it has grown
+  EXPECT_EQ(latches(), 2u) << "the root shared, then the leaf";
+  tree->expect_equals(model);
+}
+
 // BT10
 struct ReadAheadTest : BTreeTest {
   ReadAheadTest() : BTreeTest(/*frames=*/2048, /*writers=*/1) {

@@ -2,6 +2,7 @@
 #include "btree/internal/descend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -68,6 +69,24 @@ uint16_t choose_child(const TreePageView& view, const Target& target) noexcept {
 
 enum class Outcome : uint8_t { kDone, kRestart, kNoLevel, kFlagged };
 
+// BT11. The tag of a root in its hint word, which is no word of the root's inserts.
+std::atomic<uint64_t>* hint_of_root(TreeContext* context, TreeId tree) noexcept {
+  return context->spaces->page_hint(PageId{tree.root.space, ~tree.root.number});
+}
+
+uint64_t leaf_tag(TreeId tree) noexcept { return mix64(~tree.root.packed()) | 1; }
+
+void note_root(TreeContext* context, TreeId tree, bool is_leaf) noexcept {
+  // relaxed: a hint; a lost one costs what it saves.
+  std::atomic<uint64_t>* const hint = hint_of_root(context, tree);
+  const bool noted = hint->load(std::memory_order_relaxed) == leaf_tag(tree);
+  if (noted != is_leaf) hint->store(is_leaf ? leaf_tag(tree) : 0, std::memory_order_relaxed);
+}
+
+bool seems_one_leaf(TreeContext* context, TreeId tree) noexcept {
+  return hint_of_root(context, tree)->load(std::memory_order_relaxed) == leaf_tag(tree);
+}
+
 // One descent. Inner pages are latched through the pool; only the target goes into the mtr.
 class Descent {
  public:
@@ -76,12 +95,19 @@ class Descent {
 
   StatusOr<Outcome> run() {
     PageId id = tree_.root;
+    const bool writes = target_.mode == LatchMode::kExclusive && target_.level == 0;
+    if (writes && seems_one_leaf(context_, tree_)) {  // BT11
+      STRATA_ASSIGN_OR_RETURN(const Outcome outcome, arrive(id, 0));
+      if (outcome == Outcome::kRestart) note_root(context_, tree_, false);
+      return outcome;
+    }
     StatusOr<PageGuard> root = context_->pool->fix(id, LatchMode::kShared);
     if (!root.ok()) return failed(root.status(), id);
     PageGuard guard = std::move(root).value();
     uint32_t level = header_of(guard.page())->level;
     if (target_.path != nullptr) target_.path->height = level + 1;
     if (level < target_.level) return Outcome::kNoLevel;
+    if (writes && level == 0) note_root(context_, tree_, true);
     for (uint32_t moves = 0; level > target_.level;) {
       const TreePageView view(guard.page());
       if (!is_tree_page_of(guard.page(), tree_, level)) return wrong(id);

@@ -46,6 +46,7 @@ from .bench import (
     takeover,
     tpcc,
     tpch,
+    transfers,
 )
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
@@ -744,6 +745,21 @@ def bench_takeover(
 ) -> None:
     """Kill one of two servers that write the same tables: until the other one has its rows. Example: ./strata bench takeover"""
     takeover.run(takeover.Plan(profile, kills, clients, rows), json_file)
+
+
+@bench.command("transfers")
+def bench_transfers(
+    profile: Annotated[str, typer.Option(help="One whose servers write the same tables: fusion or fusion-sr.")] = "fusion",
+    presets: Annotated[str, typer.Option(help="Builds, measured in turns, as in release,before.")] = "release",
+    clients: Annotated[int, typer.Option(min=1, help="Of each of the two servers.")] = 1,
+    rows: Annotated[int, typer.Option(min=1, help="Of the table; few are one page.")] = 64,
+    seconds: Annotated[float, typer.Option(min=1)] = 10,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    json_file: JsonFile = None,
+) -> None:
+    """What it costs that a page goes from server to server. Example: ./strata bench transfers --clients 4"""
+    plan = transfers.Plan(profile, tuple(presets.split(",")), clients, max(rows, 2 * clients), seconds, rounds)
+    transfers.run(plan, json_file)
 
 
 @bench.command("footprint")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from strata_cli import paths
-from strata_cli.bench import footprint, micro, process, profiles, report, results, servers, sysbench, tpcc, tpch
+from strata_cli.bench import footprint, micro, process, profiles, report, results, servers, sysbench, tpcc, tpch, transfers
 from strata_cli.bench.comparison import INNODB, STRATA, Row, Sample, in_turns
 from strata_cli.shell import Outcome, StrataError
 from typer.testing import CliRunner
@@ -331,3 +331,21 @@ def test_the_commit_is_that_of_the_sources(tmp_path: Path, monkeypatch: pytest.M
         assert commit() == clean + "-dirty"
     finally:
         results.commit.cache_clear()
+
+
+def test_what_a_process_cost_is_counted() -> None:
+    before = transfers.costs_of(os.getpid())
+    time.sleep(0.01)
+    spent = transfers.costs_of(os.getpid()) - before
+    assert spent.cpu_us > 0
+    assert spent.switches >= 1, "it slept"
+
+
+def test_the_rounds_of_a_build_are_one_row() -> None:
+    def measured(preset: str, cpu_us: float) -> transfers.Measured:
+        return transfers.Measured(preset, 1, 100.0, 1.0, {"servers": cpu_us, "memory": 10.0}, {"servers": 2.0})
+
+    found = transfers.table([measured("before", 100.0), measured("release", 50.0), measured("before", 200.0)])
+    cells = [list(column.cells) for column in found.columns]
+    assert cells[0] == ["before", "release"]
+    assert cells[3] == ["160", "60"]
