@@ -26,6 +26,7 @@ class Tool:
     command: Callable[["Tool", Path, int], list[str]]  # for a venv's python, in the folder of the source; with a port
     read: Callable[[str], Result]
     folder: str = "."  # in the source
+    several: tuple[str, ...] = ()  # those that are also run on several servers; none: only when asked for
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -49,6 +50,9 @@ order_with_respect_to ordering prefetch_related properties proxy_models queries 
 reverse_lookup save_delete_hooks schema select_for_update select_related select_related_onetoone select_related_regress
 serializers transaction_hooks transactions unmanaged_models update update_only_fields
 """.split()
+
+# Not on several servers: those that take long there, since a new database is waited for, and many tables are made.
+DJANGO_SLOW = {"migrations"}
 
 DJANGO_BAD = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.MULTILINE)
 DJANGO_END = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
@@ -101,6 +105,7 @@ ALL = {
             source="Django==5.2.19",
             needs=("pymysql>=1.1,<2",),
             tests=tuple(DJANGO_LABELS),
+            several=tuple(label for label in DJANGO_LABELS if label not in DJANGO_SLOW),
             command=_django_command,
             read=read_django,
             folder="tests",
@@ -111,6 +116,7 @@ ALL = {
             source="SQLAlchemy==2.1.9",
             needs=("pymysql>=1.1,<2", "pytest>=8,<9"),
             tests=("test/dialect/test_suite.py",),
+            several=("test/dialect/test_suite.py",),
             command=_sqlalchemy_command,
             read=read_pytest,
             env={"COLUMNS": "400"},  # the width, or what a test failed with is cut off
