@@ -139,6 +139,7 @@ ALL = {
             source="SQLAlchemy==2.1.9",
             needs=("pymysql>=1.1,<2", "pytest>=8,<9"),
             tests=("test/dialect/mysql",),
+            several=("test/dialect/mysql",),
             command=_sqlalchemy_command,
             read=read_pytest,
             env={"COLUMNS": "400"},  # the width, or what a test failed with is cut off
