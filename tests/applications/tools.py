@@ -51,8 +51,11 @@ reverse_lookup save_delete_hooks schema select_for_update select_related select_
 serializers transaction_hooks transactions unmanaged_models update update_only_fields
 """.split()
 
-# Not on several servers: those that take long there, since a new database is waited for, and many tables are made.
-DJANGO_SLOW = {"migrations"}
+# On several servers, too. Together all take long: many tests empty every table of the chosen labels.
+DJANGO_SEVERAL = """
+aggregation basic bulk_create constraints delete expressions get_or_create lookup model_fields queries schema
+select_for_update transaction_hooks transactions update
+""".split()
 
 DJANGO_BAD = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.MULTILINE)
 DJANGO_END = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
@@ -105,7 +108,7 @@ ALL = {
             source="Django==5.2.19",
             needs=("pymysql>=1.1,<2",),
             tests=tuple(DJANGO_LABELS),
-            several=tuple(label for label in DJANGO_LABELS if label not in DJANGO_SLOW),
+            several=tuple(DJANGO_SEVERAL),
             command=_django_command,
             read=read_django,
             folder="tests",
