@@ -20,8 +20,8 @@
 //        of it begins with #sql and is removed at the next start (DF3) or with the database.
 //   DF5  Where a table has not been used, and several servers write, its file is missing, and there
 //        are statements for which nothing is discovered: it is written when CREATE OR REPLACE VIEW
-//        asks whether there is such a table, and of sequences for SHOW FULL TABLES; under a metadata
-//        lock, as everything that is remembered (AG1).
+//        asks whether there is such a table, and of sequences for SHOW FULL TABLES; under a
+//        metadata lock, as everything that is remembered (AG1).
 #pragma once
 
 #include "mariadb/path.h"
