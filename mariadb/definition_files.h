@@ -18,6 +18,10 @@
 //        servers change tables they go instead, and come again with the first use (AG1).
 //   DF4  Whole or not at all: a file is written under another name and renamed. What a kill leaves
 //        of it begins with #sql and is removed at the next start (DF3) or with the database.
+//   DF5  Where a table has not been used, and several servers write, its file is missing, and there
+//        are statements for which nothing is discovered: it is written when CREATE OR REPLACE VIEW
+//        asks whether there is such a table, and of sequences for SHOW FULL TABLES; under a
+//        metadata lock, as everything that is remembered (AG1).
 #pragma once
 
 #include "mariadb/path.h"

@@ -1,12 +1,14 @@
 // Table discovery: the dictionary is the only truth about which tables exist and how they look. A
 // server that may not answer (K13) says so, and not that there is no such table.
 #include <utility>
+#include <vector>
 
 #include "mariadb/cluster.h"
 #include "mariadb/databases.h"
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
+#include "mariadb/metadata_lock.h"
 #include "mariadb/object_files.h"
 #include "mariadb/statement_names.h"
 
@@ -57,6 +59,28 @@ Status lock_name_to_be(THD* thd, const TableName& name) {
   const handlerton* const engine = engine_to_be(thd);
   if (engine != nullptr && engine != strata_hton) return ok_status();
   return lock_name_of_create(thd, name);
+}
+
+// DF5. CREATE OR REPLACE VIEW reads the file of what is there, to tell whether it is a view.
+void show_what_is_replaced(THD* thd, const char* schema, const char* table, const TableName& name) {
+  if (thd == nullptr || !kernel->shares_tables()) return;
+  if (thd_sql_command(thd) != SQLCOM_CREATE_VIEW) return;
+  if (!thd->mdl_context.is_lock_owner(MDL_key::TABLE, schema, table, MDL_EXCLUSIVE)) return;
+  if (const StatusOr<engine::TableRef> found = find_table(name); found.ok())
+    (void)write_definition_file((*found)->spec());  // DF2
+}
+
+// DF5. SHOW FULL TABLES takes a sequence without a file for a table. So is one shown that is being
+// changed: a list does not wait for statements of this server.
+void show_as_sequences(THD* thd, const std::vector<TableName>& sequences) {
+  for (const TableName& name : sequences) {
+    if (has_definition_file(name)) continue;
+    const MetadataLock lock(thd, MDL_SHARED_HIGH_PRIO, MDL_key::TABLE,
+                            plain_name(name.schema).c_str(), plain_name(name.table).c_str(), 0);
+    if (!lock.has_it()) continue;
+    if (const StatusOr<engine::TableRef> found = find_table(name); found.ok())
+      (void)write_definition_file((*found)->spec());  // DF2
+  }
 }
 
 // Reports why nothing can be told. Nothing is what the server takes for "go on with other engines".
@@ -120,6 +144,7 @@ int discover_table_existence(handlerton*, const char* schema, const char* table)
     exists = kernel->table_exists(name.schema, name.table);
     if (must_be_silent(may_answer())) exists = true;
     if (!exists) warn_if_it_becomes_local(current_thd, schema, table);
+    if (exists) show_what_is_replaced(current_thd, schema, table, name);
     return 0;
   });
   if (failed != 0) {  // out of memory: "no" would be a lie
@@ -136,10 +161,17 @@ int discover_table_names(handlerton*, LEX_CSTRING* schema, MY_DIR*,
     char encoded[FN_REFLEN];
     tablename_to_filename(schema->str, encoded, sizeof encoded);
     const std::string_view wanted(encoded);
+    THD* const thd = current_thd;
+    const bool kinds = thd != nullptr && kernel->shares_tables() &&
+                       thd_sql_command(thd) == SQLCOM_SHOW_TABLES && thd->lex->verbose;
+    std::vector<TableName> sequences;
     bool failed = false;
     kernel->for_each_table(false, [&](const engine::TableSpec& spec) {
-      if (!failed && spec.schema == wanted) failed = result->add_file(spec.name.c_str());
+      if (failed || spec.schema != wanted) return;
+      failed = result->add_file(spec.name.c_str());
+      if (kinds && is_sequence(spec)) sequences.push_back({spec.schema, spec.name});
     });
+    show_as_sequences(thd, sequences);
     return failed || must_be_silent(may_answer()) ? 1 : 0;
   });
 }

@@ -370,6 +370,11 @@ int ha_strata::ask_to_change(THD* thd) {
 // AG5. Readers of this server may come again while rows are copied; those of others have to wait.
 int ha_strata::lock_name_to_alter(THD* thd) {
   const TableName name{table_->spec().schema, table_->spec().name};
+  // The server refuses that by the file <table>.frm, which is not there before the first use here.
+  if (is_sequence() && thd_sql_command(thd) == SQLCOM_CREATE_TRIGGER) {
+    my_error(ER_TRG_ON_VIEW_OR_TEMP_TABLE, MYF(0), table->s->table_name.str);
+    return HA_ERR_GENERIC;
+  }
   if (connection_->alter_hold != nullptr) {
     if (connection_->alter_hold->statement == thd->query_id) return 0;
     end_alter_hold(connection_);

@@ -1,6 +1,6 @@
 """python -m applications [--tool NAME | --schema NAME]: schemas of programs, and tests of Django and SQLAlchemy, on STRATA and on
 InnoDB. What works on InnoDB has to work on STRATA, but for what expected_failures.txt lists; ends with `N passed, M failed`.
---several: the programs' tests once more with each statement on any of three servers that write the same tables."""
+--several, instead: the programs' tests on one server, and with each statement on any of three that write the same tables."""
 
 import argparse
 import os
@@ -113,8 +113,10 @@ def run(
     return tool.read(outcome.log.read_text(errors="replace")), outcome
 
 
-def compare(tool: Tool, innodb: Result, strata: Result, expected: dict[str, str]) -> tuple[int, list[str]]:
-    """How many passed on STRATA, or fail as listed, and what has to be looked at."""
+def compare(
+    tool: Tool, innodb: Result, strata: Result, expected: dict[str, str], names: tuple[str, str] = ("InnoDB", "STRATA")
+) -> tuple[int, list[str]]:
+    """How many passed on STRATA, or fail as listed, and what has to be looked at. `names`: where it was run."""
     problems = []
     listed = 0
     for name, why in sorted(strata.bad.items()):
@@ -128,7 +130,7 @@ def compare(tool: Tool, innodb: Result, strata: Result, expected: dict[str, str]
     left_out = sum(name.startswith(f"{tool.name}:") and why.startswith("not run") for name, why in expected.items())
     missing = innodb.passed - strata.passed - len(set(strata.bad) - set(innodb.bad))
     if missing > left_out:
-        problems.append(f"{tool.name}: {missing} tests that passed on InnoDB were not run on STRATA")
+        problems.append(f"{tool.name}: {missing} tests that passed on {names[0]} were not run on {names[1]}")
     return strata.passed + listed, problems
 
 
@@ -158,10 +160,41 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tool", choices=sorted(ALL), help="only this one")
     parser.add_argument("--schema", choices=[*(one.name for one in schemas.ALL), "all"], help="only this one, or only schemas")
     parser.add_argument("--tests", nargs="*", help="with --tool: these tests of it, not its usual ones")
-    parser.add_argument("--several", action="store_true", help="on three servers, too, each statement on any of them")
+    parser.add_argument("--several", action="store_true", help="what passes on one server, on three that write the same tables")
     parser.add_argument("--preset", default="release", help="of the plugin")
     parser.add_argument("--time-limit-s", type=float, default=1800, help="of one run on one engine")
     return parser.parse_args()
+
+
+def tools_of(arguments: argparse.Namespace) -> list[Tool]:
+    if arguments.schema:
+        return []
+    if arguments.tool:
+        return [ALL[arguments.tool]]
+    return [tool for tool in ALL.values() if tool.several or not arguments.several]
+
+
+def told(tool: Tool, label: str, place: AbstractContextManager[int], tests: tuple[str, ...], limit_s: float) -> Result:
+    result, outcome = run(tool, label, place, tests, limit_s)
+    print(f"{tool.source} on {label}: {result.passed} passed, {len(result.bad)} not, {outcome.seconds:.0f} s", flush=True)
+    return result
+
+
+def on_both(tool: Tool, arguments: argparse.Namespace, expected: dict[str, str]) -> tuple[int, list[str]]:
+    tests = tuple(arguments.tests) if arguments.tests else tool.tests
+    innodb, strata = (
+        told(tool, engine, one_server(tool, engine, arguments.preset), tests, arguments.time_limit_s)
+        for engine in ("InnoDB", "STRATA")
+    )
+    return compare(tool, innodb, strata, expected)
+
+
+def on_three(tool: Tool, arguments: argparse.Namespace, expected: dict[str, str]) -> tuple[int, list[str]]:
+    """What one server cannot do three need not."""
+    tests = tuple(arguments.tests) if arguments.tests else tool.several or tool.tests
+    one = told(tool, "STRATA", one_server(tool, "STRATA", arguments.preset), tests, arguments.time_limit_s)
+    three = told(tool, SEVERAL, several_servers(tool), tests, arguments.time_limit_s)
+    return compare(replace(tool, name=f"{tool.name}-several"), one, three, expected, ("one server", SEVERAL))
 
 
 def main() -> int:
@@ -169,24 +202,14 @@ def main() -> int:
     arguments = parse()
     expected = expected_failures(EXPECTED.read_text())
     passed = failed = 0
-    if not arguments.tool:
+    if not arguments.tool and not arguments.several:
         chosen = [one for one in schemas.ALL if arguments.schema in (None, "all", one.name)]
         passed, failed = compare_schemas(chosen, arguments.preset, expected)
-    for tool in [] if arguments.schema else [ALL[arguments.tool]] if arguments.tool else ALL.values():
-        tests = tuple(arguments.tests) if arguments.tests else tool.tests
-        results = {}
-        for label in ("InnoDB", "STRATA", *([SEVERAL] if arguments.several else [])):
-            place = several_servers(tool) if label == SEVERAL else one_server(tool, label, arguments.preset)
-            result, outcome = run(tool, label, place, tests, arguments.time_limit_s)
-            results[label] = result
-            print(f"{tool.source} on {label}: {result.passed} passed, {len(result.bad)} not, {outcome.seconds:.0f} s", flush=True)
-        compared = [compare(tool, results["InnoDB"], results["STRATA"], expected)]
-        if SEVERAL in results:  # what one server cannot do several need not
-            compared.append(compare(replace(tool, name=f"{tool.name}-several"), results["STRATA"], results[SEVERAL], expected))
-        for good, problems in compared:
-            for problem in problems:
-                print(problem)
-            passed, failed = passed + good, failed + len(problems)
+    for tool in tools_of(arguments):
+        good, problems = on_three(tool, arguments, expected) if arguments.several else on_both(tool, arguments, expected)
+        for problem in problems:
+            print(problem)
+        passed, failed = passed + good, failed + len(problems)
     print(f"{passed} passed, {failed} failed")
     return 0 if failed == 0 and passed > 0 else 1
 

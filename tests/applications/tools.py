@@ -26,6 +26,7 @@ class Tool:
     command: Callable[["Tool", Path, int], list[str]]  # for a venv's python, in the folder of the source; with a port
     read: Callable[[str], Result]
     folder: str = "."  # in the source
+    several: tuple[str, ...] = ()  # those that are also run on several servers; none: only when asked for
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -48,6 +49,12 @@ multiple_database mutually_referential nested_foreign_keys null_fk null_fk_order
 order_with_respect_to ordering prefetch_related properties proxy_models queries queryset_pickle raw_query reserved_names
 reverse_lookup save_delete_hooks schema select_for_update select_related select_related_onetoone select_related_regress
 serializers transaction_hooks transactions unmanaged_models update update_only_fields
+""".split()
+
+# On several servers, too. Together all take long: many tests empty every table of the chosen labels.
+DJANGO_SEVERAL = """
+aggregation basic bulk_create constraints delete expressions get_or_create lookup model_fields queries schema
+select_for_update transaction_hooks transactions update
 """.split()
 
 DJANGO_BAD = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.MULTILINE)
@@ -101,6 +108,7 @@ ALL = {
             source="Django==5.2.19",
             needs=("pymysql>=1.1,<2",),
             tests=tuple(DJANGO_LABELS),
+            several=tuple(DJANGO_SEVERAL),
             command=_django_command,
             read=read_django,
             folder="tests",
@@ -111,6 +119,7 @@ ALL = {
             source="SQLAlchemy==2.1.9",
             needs=("pymysql>=1.1,<2", "pytest>=8,<9"),
             tests=("test/dialect/test_suite.py",),
+            several=("test/dialect/test_suite.py",),
             command=_sqlalchemy_command,
             read=read_pytest,
             env={"COLUMNS": "400"},  # the width, or what a test failed with is cut off
@@ -133,6 +142,7 @@ ALL = {
             source="SQLAlchemy==2.1.9",
             needs=("pymysql>=1.1,<2", "pytest>=8,<9"),
             tests=("test/dialect/mysql",),
+            several=("test/dialect/mysql",),
             command=_sqlalchemy_command,
             read=read_pytest,
             env={"COLUMNS": "400"},  # the width, or what a test failed with is cut off

@@ -21,6 +21,7 @@ from strata_cli.waiting import wait_until
 FOLDER = paths.BUILD / "e2e" / "fusion-ddl"
 SECONDS_OF_RENAMES, SECONDS_OF_KILLS = 5.0, 8.0
 INTERRUPTED, NO_SUCH_SEQUENCE = 1317, 4091
+WRONG_OBJECT, TRIGGER_ON_VIEW = 1347, 1361
 DEADLOCK, DEFINITION_CHANGED = 1213, 1412
 NO_SUCH_TABLE, UNKNOWN_DATABASE, TABLE_EXISTS = 1146, 1049, 1050
 
@@ -305,6 +306,36 @@ def test_sequences(clients: Connect) -> None:
     assert one.run("SELECT NEXTVAL(s)")[0][0] >= 1000
     two.run("DROP SEQUENCE s")
     assert one.error_of("SELECT NEXTVAL(s)") == 4091  # Unknown sequence
+
+
+def test_kinds_of_what_was_never_used_here(clients: Connect) -> None:
+    """The server looks for a file that says what a name is, and there is none before the first use."""
+    one, two = clients(0), clients(1)
+    one.run("CREATE SEQUENCE s ENGINE=STRATA", "CREATE SEQUENCE kept ENGINE=STRATA", "CREATE TABLE t (a INT) ENGINE=STRATA")
+    on_sequence = "CREATE TRIGGER r BEFORE INSERT ON kept FOR EACH ROW SET @a = NEW.cache_size"
+    assert two.error_of(on_sequence) == one.error_of(on_sequence) == TRIGGER_ON_VIEW
+    kinds = [("kept", "SEQUENCE"), ("s", "SEQUENCE"), ("t", "BASE TABLE")]
+    assert two.run("SHOW FULL TABLES") == one.run("SHOW FULL TABLES") == kinds
+    for statement in ("CREATE OR REPLACE VIEW t AS SELECT 1", "CREATE OR REPLACE VIEW kept AS SELECT 1"):
+        assert two.error_of(statement) == one.error_of(statement) == WRONG_OBJECT
+    one.run("DROP SEQUENCE s", "CREATE TABLE s (a INT) ENGINE=STRATA")
+    kinds[1] = ("s", "BASE TABLE")
+    assert two.run("SHOW FULL TABLES") == one.run("SHOW FULL TABLES") == kinds
+
+
+def test_kinds_are_shown_while_a_sequence_is_changed(clients: Connect) -> None:
+    """A list does not fail over what others do to the names in it, nor is it behind."""
+    one, two, other = clients(0), clients(1), clients(0)
+    kind = {"s": "SEQUENCE", "t": "BASE TABLE"}
+    for number in range(30):
+        made = ["CREATE SEQUENCE s ENGINE=STRATA", "CREATE TABLE t (a INT) ENGINE=STRATA"]
+        work = Behind(one, *made, "ALTER SEQUENCE s RESTART 9", "DROP SEQUENCE s", "DROP TABLE t")
+        while work.is_alive():
+            assert {name for name, _ in two.run("SHOW FULL TABLES")} <= set(kind)
+        work.ended()
+        other.run(*(made if number % 2 else made[::-1]))
+        assert dict(two.run("SHOW FULL TABLES")) == kind
+        other.run("DROP SEQUENCE s", "DROP TABLE t")
 
 
 def test_servers_number_by_turns(cluster: Several, clients: Connect) -> None:

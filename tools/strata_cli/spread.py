@@ -1,9 +1,10 @@
 """A port for several servers that write the same tables: each statement of a client goes to one of them, chosen at random.
 
 For tests of others that know of one server only. A program sees what it would see of one: what it has set is set on all, an open
-transaction stays where it began, and so does, for good, a connection that uses what a server keeps for a connection alone
-(temporary tables, prepared statements, LOCK TABLES, variables that statements assign). Users with passwords stay where they are,
-since only the server that has sent the challenge knows the answer.
+transaction stays where it began (without autocommit: all from one COMMIT or ROLLBACK to the next, since nothing that a server
+answers tells of savepoints), and so does, for good, a connection that uses what a server keeps for a connection alone (temporary
+tables, prepared statements, LOCK TABLES, variables that statements assign). Users with passwords stay where they are, since only
+the server that has sent the challenge knows the answer.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 # Commands of the protocol, and what servers answer.
 QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS, PING, RESET_CONNECTION, SET_OPTION = 1, 2, 3, 4, 9, 14, 31, 27
 OK, LOCAL_FILE, END, ERROR = 0x00, 0xFB, 0xFE, 0xFF
-IN_TRANSACTION, MORE_RESULTS = 0x0001, 0x0008
+IN_TRANSACTION, AUTOCOMMIT, MORE_RESULTS = 0x0001, 0x0002, 0x0008
 # Capabilities that a greeting must not offer: encryption, compression, rows that end without an END packet.
 SSL, COMPRESS, DEPRECATE_EOF = 1 << 11, 1 << 5, 1 << 24
 LONG_PASSWORD, WITH_SCHEMA, LENGTH_OF_PROOF, SECURE_PROOF = 1 << 0, 1 << 3, 1 << 21, 1 << 15
@@ -37,6 +38,8 @@ STAYS = re.compile(
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
 EVERYWHERE = re.compile(rb"\A\W*(?:SET\s|USE\s)", re.IGNORECASE)
+# What leaves neither a transaction nor a savepoint; by itself, not followed by another statement.
+ENDS = re.compile(rb"\A\W*(?:COMMIT|ROLLBACK)(?:\s+WORK)?(?:\s+AND\s+NO\s+CHAIN)?(?:\s+NO\s+RELEASE)?[\s;]*\Z", re.IGNORECASE)
 # What is about the statement before it.
 AFTER_THE_LAST = re.compile(
     rb"\A\W*(?:SHOW\s+(?:WARNINGS|ERRORS|COUNT)|GET\s)|\bROW_COUNT\s*\(|FOUND_ROWS\s*\(|@@(?:warning|error)_count", re.IGNORECASE
@@ -226,7 +229,8 @@ class Client:
         self._backends: list[Backend] = []
         self._here = 0  # where the last statement was
         self._numbered = 0  # where the last number was given
-        self._in_transaction = False
+        self._autocommit = True
+        self._keeps = False  # the server of the last statement may keep a transaction, or savepoints, of this connection
 
     def serve(self) -> None:
         try:
@@ -302,13 +306,13 @@ class Client:
             self._backends[self._here].wire.send(command)
             self._pipe()
             return False
-        if kind in (INIT_DB, RESET_CONNECTION, SET_OPTION) or (kind == QUERY and EVERYWHERE.match(text)):
+        everywhere = kind in (INIT_DB, RESET_CONNECTION, SET_OPTION) or (kind == QUERY and bool(EVERYWHERE.match(text)))
+        if everywhere:
             answer = self._everywhere(command, kind == INIT_DB or text[:3].upper() == b"USE")
         else:
             self._here = self._choose(kind, text)
             answer = self._backends[self._here].ask(command, self._client)
-        if answer.status is not None:
-            self._in_transaction = bool(answer.status & IN_TRANSACTION)
+        self._note_what_is_kept(kind, text, answer, everywhere)
         if answer.number != 0:
             self._numbered = self._here
         self._spread.count(self._here)
@@ -317,8 +321,19 @@ class Client:
         self._client.send(b"".join(answer.packets))
         return True
 
+    def _note_what_is_kept(self, kind: int, text: bytes, answer: Answer, everywhere: bool) -> None:
+        """Without autocommit any statement begins a transaction, one that fails too, and SAVEPOINT without a flag for it."""
+        if answer.status is not None and kind != STATISTICS:
+            self._autocommit = bool(answer.status & AUTOCOMMIT)
+            in_transaction = bool(answer.status & IN_TRANSACTION)
+            if self._autocommit or in_transaction or ENDS.match(text):
+                self._keeps = in_transaction
+                return
+        if not self._autocommit and kind == QUERY and not everywhere:
+            self._keeps = True
+
     def _choose(self, kind: int, text: bytes) -> int:
-        if self._in_transaction or kind != QUERY or AFTER_THE_LAST.search(text):
+        if self._keeps or kind != QUERY or AFTER_THE_LAST.search(text):
             return self._here
         if AFTER_THE_NUMBER.search(text):
             return self._numbered

@@ -413,6 +413,12 @@ def applications(timeout_s: float) -> StageResult:
     return runner([paths.venv_bin("python3"), "-m", "applications"], paths.LOGS / "applications.log", timeout_s=timeout_s)
 
 
+def applications_several(timeout_s: float) -> StageResult:
+    """The same on three servers that write the same tables: what passes on one passes there."""
+    log = paths.LOGS / "applications-several.log"
+    return runner([paths.venv_bin("python3"), "-m", "applications", "--several"], log, timeout_s=timeout_s)
+
+
 def sysbench(seconds: int) -> StageResult:
     """Every oltp workload with 8 threads runs to its end without an error."""
     problems = sweep("STRATA", seconds)

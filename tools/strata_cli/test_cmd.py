@@ -141,6 +141,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
         ),
         Stage("soak, 2 hours", needs_plugin(lambda: stages.soak(7200, SEED))),
         Stage("applications: tests of Django and SQLAlchemy", needs_plugin(lambda: stages.applications(3600))),
+        Stage("applications: the same on three servers", needs_plugin(lambda: stages.applications_several(3600))),
         Stage("mtr: selected tests, the longer ones too", needs_plugin(lambda: stages.mtr_selected(900, longer=True))),
         Stage("mtr: storage_engine as on InnoDB", needs_plugin(lambda: stages.mtr_like_innodb("storage_engine", 900))),
         Stage(

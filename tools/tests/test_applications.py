@@ -1,5 +1,7 @@
 """What the tests of other programs have said is read right: which failed, with what, and how many passed."""
 
+from dataclasses import replace
+
 from applications.__main__ import compare, expected_failures
 from applications.tools import ALL, Result, read_django, read_pytest
 
@@ -62,3 +64,17 @@ def test_what_fails_on_both_engines_or_is_listed_is_no_failure() -> None:
     )
     listed = expected_failures("django:b  # as it is\ndjango:d  # not run: it asks for the engine by name\n")
     assert compare(ALL["django"], innodb, fewer, listed)[1] == ["django: c: z"]
+
+
+def test_what_fails_on_several_servers_only_is_listed_by_itself() -> None:
+    expected = expected_failures("django:a  # on one\ndjango-several:b  # numbers\n")
+    one, three = Result(7, {}), Result(5, {"a": "x", "b": "y"})
+    several = replace(ALL["django"], name="django-several")
+    assert compare(several, one, three, expected) == (6, ["django-several: a: x"])
+    told = ["django-several: 3 tests that passed on one server were not run on three"]
+    assert compare(several, one, Result(4, {}), expected, ("one server", "three")) == (4, told)
+
+
+def test_what_is_run_on_several_servers_is_run_on_one_too() -> None:
+    assert all(set(tool.several) <= set(tool.tests) for tool in ALL.values())
+    assert ALL["django"].several and ALL["sqlalchemy"].several

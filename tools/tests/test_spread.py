@@ -9,8 +9,8 @@ import pytest
 from strata_cli import spread
 from strata_cli.spread import AFTER_THE_LAST, AFTER_THE_NUMBER, EVERYWHERE, HEARD_OF_LATER, STAYS, Spread, Wire, framed
 
-OK_PACKET = bytes([spread.OK, 0, 0, 2, 0, 0, 0])
-IN_TRANSACTION_PACKET = bytes([spread.OK, 0, 0, 3, 0, 0, 0])
+OK_PACKET = bytes([spread.OK, 0, 0, spread.AUTOCOMMIT, 0, 0, 0])
+ERROR_PACKET = bytes([spread.ERROR]) + (1062).to_bytes(2, "little") + b"#23000Duplicate entry"
 CAPABILITIES = (1 << 9) | spread.SECURE_PROOF
 GREETING = (
     b"\x0a11.0-strata\x00"
@@ -28,7 +28,8 @@ HELLO = CAPABILITIES.to_bytes(4, "little") + (1 << 24).to_bytes(4, "little") + b
 
 
 class Counting:
-    """Answers every statement with OK, and keeps it. BEGIN opens a transaction, COMMIT ends it."""
+    """Answers every statement with OK, and keeps it. BEGIN opens a transaction, without autocommit UPDATE does so, too; COMMIT
+    ends it. INSERT INTO full fails."""
 
     def __init__(self) -> None:
         self.statements: list[bytes] = []
@@ -52,12 +53,17 @@ class Counting:
         try:
             client.packet()
             client.send(framed(OK_PACKET, 2))
-            in_transaction = False
+            in_transaction, autocommit = False, True
             while True:
                 text = client.packet()[5:]
                 self.statements.append(text)
-                in_transaction = text == b"BEGIN" or (in_transaction and text != b"COMMIT")
-                client.send(framed(IN_TRANSACTION_PACKET if in_transaction else OK_PACKET, 1))
+                if text.startswith(b"SET autocommit"):
+                    autocommit = text.endswith(b"1")
+                begins = text == b"BEGIN" or (not autocommit and text.startswith(b"UPDATE"))
+                in_transaction = begins or (in_transaction and text != b"COMMIT")
+                status = in_transaction * spread.IN_TRANSACTION | autocommit * spread.AUTOCOMMIT
+                fails = text.startswith(b"INSERT INTO full")
+                client.send(framed(ERROR_PACKET if fails else bytes([spread.OK, 0, 0, status, 0, 0, 0]), 1))
         except (spread.Ended, OSError):
             client.close()
 
@@ -81,9 +87,9 @@ def connected(servers: list[Counting], proof: bytes = b"\x00") -> Iterator[Wire]
         yield client
 
 
-def ask(client: Wire, text: bytes) -> None:
+def ask(client: Wire, text: bytes, answer: int = spread.OK) -> None:
     client.send(framed(bytes([spread.QUERY]) + text, 0))
-    assert client.packet()[4] == spread.OK
+    assert client.packet()[4] == answer
 
 
 def where(servers: list[Counting], text: bytes) -> list[int]:
@@ -104,6 +110,35 @@ def test_statements_go_to_all_servers_and_those_of_a_transaction_to_one(servers:
         ask(client, b"COMMIT")
         ask(client, b"SHOW WARNINGS")
         assert where(servers, b"COMMIT") == where(servers, b"SHOW WARNINGS") == [at]
+
+
+@pytest.mark.parametrize("first", [b"SAVEPOINT a", b"UPDATE t SET a = 0", b"INSERT INTO full VALUES (0)", b"SELECT 0"])
+def test_without_autocommit_all_up_to_the_commit_stays_at_one(servers: list[Counting], first: bytes) -> None:
+    with connected(servers) as client:
+        ask(client, b"SET autocommit = 0")
+        for transaction in range(20):
+            began = first + b" # %d" % transaction
+            ask(client, began, spread.ERROR if first.startswith(b"INSERT") else spread.OK)
+            ask(client, b"SET sql_mode = '%d'" % transaction)
+            ask(client, b"ROLLBACK TO a # %d" % transaction)
+            ask(client, b"COMMIT")
+            assert where(servers, b"SET sql_mode = '%d'" % transaction) == [0, 1, 2]
+            assert where(servers, began) == where(servers, b"ROLLBACK TO a # %d" % transaction)
+        assert [server.statements.count(b"COMMIT") for server in servers] == [
+            sum(text.startswith(first) for text in server.statements) for server in servers
+        ]
+        assert all(b"COMMIT" in server.statements for server in servers)
+
+
+def test_what_began_without_autocommit_ends_with_it(servers: list[Counting]) -> None:
+    with connected(servers) as client:
+        ask(client, b"SET autocommit = 0")
+        ask(client, b"SAVEPOINT a")
+        ask(client, b"SET autocommit = 1")
+        ask(client, b"COMMIT")
+        for number in range(30):
+            ask(client, b"SELECT %d" % number)
+        assert all(len(server.statements) > 5 for server in servers)
 
 
 def test_what_is_set_is_set_on_all(servers: list[Counting]) -> None:
@@ -151,6 +186,16 @@ def test_statements_that_stay(text: bytes) -> None:
 )
 def test_statements_that_do_not(text: bytes) -> None:
     assert not STAYS.search(text)
+
+
+@pytest.mark.parametrize("text", [b"COMMIT", b"rollback work;", b"/* x */ COMMIT AND NO CHAIN"])
+def test_statements_that_leave_no_savepoint(text: bytes) -> None:
+    assert spread.ENDS.match(spread.REMARKS.sub(b"", text))
+
+
+@pytest.mark.parametrize("text", [b"ROLLBACK TO a", b"ROLLBACK WORK TO SAVEPOINT a", b"COMMIT AND CHAIN", b"COMMIT; SAVEPOINT a"])
+def test_statements_that_may(text: bytes) -> None:
+    assert not spread.ENDS.match(text)
 
 
 def test_kinds_of_statements() -> None:
