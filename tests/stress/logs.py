@@ -11,7 +11,6 @@ BAD = re.compile(
 # Always: what a client would be told, and an event has nobody to tell.
 EXPLAINED = (
     r"Event Scheduler: .*(Deadlock found|Lock wait timeout|definition has changed|Unknown event|interrupted|was killed"
-    r"|Duplicate entry"  # somebody names a number himself that this event's row was to get by AUTO_INCREMENT
     r"|Unknown database|failed to authenticate)",  # the last two: it went with its database
     # Of an event that inserts a row whose number the server chooses: as its statement may be refused in catalogue.py.
     r"Event Scheduler: .*Duplicate entry '\d+' for key 'PRIMARY'",
