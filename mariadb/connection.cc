@@ -20,24 +20,6 @@ void report_unpublished(const TableName& table, const Status& why) {
                     table.schema.c_str(), table.table.c_str(), std::string(why.message()).c_str());
 }
 
-// Its client hears how many rows there were, and not what is in them.
-bool only_changes_rows(THD* thd) {
-  switch (thd_sql_command(thd)) {
-    case SQLCOM_UPDATE:
-    case SQLCOM_UPDATE_MULTI:
-    case SQLCOM_DELETE:
-    case SQLCOM_DELETE_MULTI:
-    case SQLCOM_INSERT:
-    case SQLCOM_INSERT_SELECT:
-    case SQLCOM_REPLACE:
-    case SQLCOM_REPLACE_SELECT:
-    case SQLCOM_LOAD:
-      return !thd->lex->has_returning();
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 handlerton* strata_hton = nullptr;
@@ -141,7 +123,6 @@ int begin_statement(Connection* connection) {
   }
   session->set_refuses_unseen(session_setting_snapshot_isolation(thd));
   session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
-  session->set_shows_rows(!only_changes_rows(thd));
   renew_interrupt(thd, session);
   return 0;
 }

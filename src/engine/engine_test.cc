@@ -5,7 +5,6 @@
 #include <chrono>
 #include <thread>
 
-#include "base/fault.h"
 #include "base/testing/sanitized.h"
 #include "engine/testing/test_database.h"
 #include "redo/redo.h"
@@ -981,46 +980,6 @@ TEST_F(EngineTest, ALookWithoutALockShowsTheCommittedVersionWhole) {
   expect_blob(std::string(60000, 'n'));
   ASSERT_TRUE(looker->commit().ok());
   expect_consistent(kernel_.get(), table);
-}
-
-// E33. The fault comes when the commit is in the log and its rows are free, before the log is waited
-// for; the disk then loses what was not synced.
-TEST_F(EngineTest, LockingReadsWaitForTheLogBeforeTheyShowARow) {
-  enum class Way : uint8_t { kChanges, kShows, kFails, kOnlyReads };
-  for (const Way way : {Way::kChanges, Way::kShows, Way::kFails, Way::kOnlyReads}) {
-    const std::string name = "t" + std::to_string(static_cast<int>(way));
-    TableRef table = create(name);
-    ASSERT_TRUE(kernel_->persist_log().ok());
-    session_->begin(Isolation::kReadCommitted);
-    ASSERT_TRUE(insert(session_.get(), table, 1, row(1)).ok());
-    ASSERT_TRUE(arm_fault("commit_before_persist:1:error"));
-    EXPECT_TRUE(is_outcome_unknown(session_->commit()));
-    disarm_faults();
-
-    auto next = kernel_->new_session();
-    next->set_shows_rows(way == Way::kShows);
-    next->begin(Isolation::kReadCommitted);
-    if (way == Way::kFails) {
-      EXPECT_TRUE(is_duplicate_key(insert(next.get(), table, 1, row(9))));
-      EXPECT_TRUE(next->rollback().ok());
-    } else {
-      TableCursor cursor(next.get(), table, 0);
-      cursor.set_lock_mode(LockMode::kExclusive);
-      bool gone = true;
-      ASSERT_TRUE(cursor.get(be64(1), &gone).ok());
-      EXPECT_FALSE(gone);
-    }
-    if (way == Way::kOnlyReads) {
-      EXPECT_TRUE(next->commit().ok());
-    }
-    disk_->crash(1);
-    next.reset();
-    table.reset();
-    session_.reset();
-    kernel_.reset();
-    start();
-    EXPECT_EQ(all(open(name)).size(), way == Way::kChanges ? 0u : 1u) << name;
-  }
 }
 
 }  // namespace

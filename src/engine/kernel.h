@@ -14,10 +14,6 @@
 //        has locked, so nobody sees when they are made; the session itself makes them before it
 //        reads anything but the next row of that scan, before another change, and before a
 //        savepoint or the transaction's end.
-//   E33  Rows that locking reads find may be those of a commit that is in the log and not durable
-//        (txn T16). Such a read waits for the log before it gives them to somebody who is shown
-//        them; who only changes rows goes on, and waits at the end of a statement or transaction
-//        that makes nothing durable itself.
 //   E32  Where several nodes change tables, a statement that commits a table before what belongs
 //        into it (CREATE TABLE ... SELECT, CREATE SEQUENCE) leaves a mark in the journal with the
 //        first, which goes with the second, or with the table. If it is killed in between, the
@@ -318,9 +314,6 @@ class Session {
   // (row_changed; only rollback is left). Until the transaction ends, or the next call.
   void set_refuses_unseen(bool refuses) noexcept;
   void set_lock_wait_timeout_us(uint64_t timeout_us) noexcept;  // 0 = NOWAIT
-  // E33: whether somebody is shown the rows that locking reads find (so at first), or only what
-  // becomes of them.
-  void set_shows_rows(bool shows) noexcept;
   // Off: foreign keys are neither checked nor followed, and tables may be made and dropped in any
   // order (FK7).
   void set_foreign_key_checks(bool on) noexcept;

@@ -43,8 +43,6 @@ void Session::set_lock_wait_timeout_us(uint64_t timeout_us) noexcept {
   impl_->trx->lock_wait_timeout_us = timeout_us;
 }
 
-void Session::set_shows_rows(bool shows) noexcept { impl_->shows_rows = shows; }
-
 Status Session::open_view() {
   if (impl_->trx->view.open) return ok_status();
   return impl_->kernel->trxs->open_view(impl_->trx.get());
@@ -88,8 +86,6 @@ Status Session::rollback_to(const Savepoint& savepoint) {
   if (s.trx->undo.last.value != savepoint.undo) {
     STRATA_RETURN_IF_ERROR(rollback_to_position(UndoPtr{savepoint.undo}));
   }
-  // Of a statement whose error tells of a row. If the log has failed nothing is told any more.
-  (void)s.kernel->trxs->await_relied_on(*s.trx);
   // DDL made after the savepoint went with its dictionary rows; its spaces go too.
   while (s.ddl.size() > savepoint.ddl_changes) {
     const std::vector<SpaceId> created = std::move(s.ddl.back().created_spaces);
@@ -306,7 +302,6 @@ Status Session::rollback() {
   Impl& s = *impl_;
   if (!s.trx->started) return ok_status();
   std::vector<SpaceId> created = s.trx->drop_on_rollback;
-  (void)s.kernel->trxs->await_relied_on(*s.trx);  // as in rollback_to()
   const Status status = s.kernel->roll_back(s.trx.get());
   s.ended();
   if (!status.ok()) {  // E18

@@ -77,7 +77,7 @@ struct TableCursor::Impl {
   // K13. A snapshot that was whole when it was taken stays so, whoever writes elsewhere later: what
   // follows the first read of a consistent one need not ask again.
   [[nodiscard]] Status answer(Status read) const {
-    return session->impl_->kernel->answer(session->impl_->may_be_shown(std::move(read)));
+    return session->impl_->kernel->answer(std::move(read));
   }
   [[nodiscard]] Status answer_latest(Status read) const {
     return lock == LockMode::kNone && !reads_dirty() ? read : answer(std::move(read));

@@ -64,13 +64,12 @@ bool RecordChange::is_free(RecordHeader* header, Outcome* outcome) {
   if (!is_decided(header, outcome)) return false;
   is_row_ = header->trx_id != trx_->id && !header->deleted();
   if (header->trx_id == trx_->id) return true;
-  const Cts written = conflicts_.written();
-  if (trx_->may_not_touch(written)) {
+  if (trx_->may_not_touch(header->cts)) {
     *outcome = Outcome{.next = Next::kUnseen};
     return false;
   }
-  if (trx_->held.last_run_holds(RowId{tree_.index_id, key_}, written)) return true;
-  const TrxId holder = conflicts_.holder_in_memory(key_, written);
+  if (trx_->held.last_run_holds(RowId{tree_.index_id, key_}, header->cts)) return true;
+  const TrxId holder = conflicts_.holder_in_memory(key_, header->cts);
   if (holder == trx_->id) return true;
   if (!holder.is_zero() && !header->deleted()) {  // L12
     *outcome = Outcome{.next = Next::kWait, .other = holder, .in_memory = true};
@@ -399,7 +398,7 @@ StatusOr<RecordChange::Outcome> RecordChange::try_lock_in_memory(TreeCursor* cur
   if (outcome.next != Next::kDone) return outcome;
   if (header.trx_id != trx_->id) {
     const TrxId before = context_->trxs->waits()->add_exclusive(
-        &trx_->held, trx_->id, RowId{tree_.index_id, key_}, conflicts_.written());
+        &trx_->held, trx_->id, RowId{tree_.index_id, key_}, header.cts);
     if (!before.is_zero() && before != trx_->id)  // under a shared latch we are not alone
       return Outcome{.next = Next::kWait, .other = before, .in_memory = true};
     *fresh = before.is_zero();

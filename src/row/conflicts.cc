@@ -1,37 +1,41 @@
 #include "row/internal/conflicts.h"
 
-#include <algorithm>
-
 #include "base/clock.h"
 
 namespace strata::row_internal {
+namespace {
+
+bool is_undecided_state(TrxState state) noexcept {
+  return state == TrxState::kActive || state == TrxState::kPrepared ||
+         state == TrxState::kCommitting;
+}
+
+}  // namespace
+
 Conflicts::Conflicts(RowContext* context, Trx* trx, IndexId index) noexcept
     : context_(context), trx_(trx), index_(index) {}
 
 Owner Conflicts::owner(RecordHeader* header) noexcept {
   const TrxId id = header->trx_id;
-  written_ = header->cts;
   if (id.is_zero() || !header->cts.is_zero()) return Owner::kDecided;
   if (id == trx_->id) return Owner::kSelf;
   TrxLookup found;
   if (context_->trxs->lookup_fast(id, &found)) {
-    if (found.owns_rows()) return Owner::kUndecided;
+    if (is_undecided_state(found.state)) return Owner::kUndecided;
     if (found.state == TrxState::kCommitted) header->cts = found.cts;
-    if (found.freed) trx_->relies_on = std::max(trx_->relies_on, found.commit_lsn);
-    written_ = found.cts;
     return Owner::kDecided;
   }
   if (id != resolved_) return Owner::kUnknown;
   // Decided is for good; undecided may have changed meanwhile, then the wait ends at once.
   if (resolved_undecided_) return Owner::kUndecided;
-  header->cts = written_ = resolved_cts_;
+  header->cts = resolved_cts_;
   return Owner::kDecided;
 }
 
 Status Conflicts::resolve(TrxId id) {
   STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context_->trxs->lookup_told(id));
   resolved_ = id;
-  resolved_undecided_ = found.owns_rows();
+  resolved_undecided_ = is_undecided_state(found.state);
   resolved_cts_ = found.state == TrxState::kCommitted ? found.cts : Cts{};
   return ok_status();
 }

@@ -94,7 +94,7 @@ struct RowCursor::Impl {
     RowWaits* const waits = context->trxs->waits();
     at.copy_key(&key);
     const RowId row{tree.index_id, key};
-    const TrxId holder = waits->exclusive_holder(row, latest_cts);
+    const TrxId holder = waits->exclusive_holder(row, read_record_header(at.value()).cts);
     return (holder.is_zero() || holder == trx->id) && !waits->has_waiters(row);
   }
   // Before the leaf's latch goes.
@@ -205,9 +205,9 @@ struct RowCursor::Impl {
     if (!id.is_zero() && header.cts.is_zero() && id != trx->id) {
       TrxLookup found;
       if (context->trxs->lookup_fast(id, &found)) {
-        open = found.owns_rows();
+        open = found.state == TrxState::kActive || found.state == TrxState::kPrepared ||
+               found.state == TrxState::kCommitting;
         latest_cts = open ? Cts{} : found.cts;
-        if (found.freed) trx->relies_on = std::max(trx->relies_on, found.commit_lsn);
       } else if (id == resolved) {
         open = resolved_undecided;
         latest_cts = resolved_cts;

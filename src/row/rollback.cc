@@ -65,9 +65,7 @@ class Rollback {
     if (!previous.deleted() || previous.trx_id == trx_->id) return Cts{};
     if (!previous.cts.is_zero()) return previous.cts;
     STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context_->trxs->lookup(previous.trx_id));
-    // The record may go for good below: nobody is shown that before the delete is durable.
-    if (found.freed) STRATA_RETURN_IF_ERROR(context_->trxs->await_relied_on(*trx_));
-    return found.state == TrxState::kCommitted || found.freed ? found.cts : Cts{};
+    return found.state == TrxState::kCommitted ? found.cts : Cts{};
   }
 
   // Whether every view sees the delete below. Then its purge may have come by while our version was

@@ -121,111 +121,21 @@ TEST_F(RowLocksTest, ALockInMemoryAndSharedLocksAndRangesExclude) {
   commit(&reader);
 }
 
-// txn T16: its commit is in the log, and the log has not been waited for.
-class FreedRowsTest : public RowLocksTest {
- protected:
-  void free_rows_of(Trx* trx) {
-    ASSERT_TRUE(arm_fault("commit_before_persist:1:error"));
-    EXPECT_TRUE(is_outcome_unknown(trxs()->commit(trx)));
-    disarm_faults();
-    freed_at_ = trx->commit_end;
-    ASSERT_FALSE(is_durable());
-  }
-  [[nodiscard]] bool is_durable() { return kernel_->log()->durable_lsn() >= freed_at_; }
-  Lsn freed_at_;
-};
-
-TEST_F(FreedRowsTest, TheNextOneChangesThemAndReadersStillWait) {
+TEST_F(RowLocksTest, RowsOfATransactionWithUnknownOutcomeStayLocked) {  // W5
   put("a", "1");
   put("b", "1");
-  Trx first, next, reader;
+  Trx owner, other;
   std::string payload;
-  begin(&first);
-  ASSERT_TRUE(lock_record(rows(), &first, tree(), "b", RowLock::kExclusive, &payload).ok());
-  ASSERT_TRUE(update(&first, "a", "2").ok());
-  free_rows_of(&first);
-  begin(&next);
-  ASSERT_TRUE(update(&next, "b", "3").ok());
-  EXPECT_EQ(next.relies_on, Lsn{});
-  ASSERT_TRUE(update(&next, "a", "3").ok());
-  EXPECT_EQ(next.relies_on, freed_at_);
-  EXPECT_FALSE(is_durable());
-  // The version below says nothing that would spare the reader the question.
-  begin_read(&reader);
-  EXPECT_EQ(read(&reader, "a"), "2");
-  EXPECT_TRUE(is_durable());
-  commit(&reader);
-  rollback(&next);
-  begin_read(&reader);
-  EXPECT_EQ(scan(&reader, RowCursor::Read::kConsistent), "a=2 b=1 ");
-  commit(&reader);
-}
-
-TEST_F(FreedRowsTest, WhoOnlyReadsThemWaitsAtItsEnd) {
-  put("a", "1");
-  for (const bool scans : {false, true}) {
-    Trx first, next;
-    std::string payload;
-    begin(&first);
-    ASSERT_TRUE(update(&first, "a", "2").ok());
-    free_rows_of(&first);
-    begin(&next);
-    if (scans) {
-      EXPECT_EQ(scan(&next, RowCursor::Read::kLatest), "a=2 ");
-    } else {
-      ASSERT_TRUE(lock_record(rows(), &next, tree(), "a", RowLock::kExclusive, &payload).ok());
-      EXPECT_EQ(text_of(payload), "2");
-    }
-    EXPECT_EQ(next.relies_on, freed_at_);
-    EXPECT_FALSE(is_durable());
-    commit(&next);
-    EXPECT_TRUE(is_durable());
-  }
-}
-
-TEST_F(FreedRowsTest, WhoRefusesWhatItDoesNotSeeRefusesThem) {  // RW22
-  put("a", "1");
-  Trx first, next;
-  begin(&first);
-  begin_read(&next);
-  next.refuses_unseen = true;
-  ASSERT_TRUE(update(&first, "a", "2").ok());
-  free_rows_of(&first);
-  EXPECT_TRUE(is_row_changed(update(&next, "a", "3")));
-  rollback(&next);
-}
-
-TEST_F(FreedRowsTest, AnInsertOverADeleteThatIsTakenBackLeavesTheDelete) {
-  put("a", "1");
-  Trx first, next, reader;
-  begin(&first);
-  ASSERT_TRUE(erase(&first, "a").ok());
-  free_rows_of(&first);
-  begin(&next);
-  ASSERT_TRUE(insert(&next, "a", "2").ok());
-  rollback(&next);
-  begin_read(&reader);
-  EXPECT_EQ(read(&reader, "a"), "-");
-  EXPECT_TRUE(is_durable());
-  commit(&reader);
-}
-
-TEST_F(FreedRowsTest, AfterACrashBothAreThereOrNeither) {
-  put("a", "1");
-  Trx first, next, reader;
-  begin(&first);
-  ASSERT_TRUE(update(&first, "a", "2").ok());
-  free_rows_of(&first);
-  begin(&next);
-  ASSERT_TRUE(update(&next, "a", "3").ok());
-  commit(&next);
-  EXPECT_TRUE(is_durable());
-  kernel_->close();
-  disk_->crash(1);
-  ASSERT_TRUE(kernel_->open().ok());
-  begin_read(&reader);
-  EXPECT_EQ(read(&reader, "a"), "3");
-  commit(&reader);
+  begin(&owner);
+  begin(&other);
+  ASSERT_TRUE(lock_record(rows(), &owner, tree(), "a", RowLock::kExclusive, &payload).ok());
+  ASSERT_TRUE(update(&owner, "b", "2").ok());
+  ASSERT_TRUE(arm_fault("commit_before_publish:1:error"));
+  EXPECT_FALSE(trxs()->commit(&owner).ok());
+  disarm_faults();
+  EXPECT_TRUE(is_lock_wait_timeout(
+      lock_record(rows(), &other, tree(), "a", RowLock::kExclusive, &payload)));
+  rollback(&other);
 }
 
 TEST_F(RowLocksTest, SharedLocksLetReadersInAndWritersWait) {

@@ -21,13 +21,7 @@ enum class TrxState : uint8_t {
 struct TrxLookup {
   TrxState state = TrxState::kNone;
   Cts cts;
-  Lsn commit_lsn;      // kCommitting: end of the commit group
-  bool freed = false;  // kCommitting, of this node: its rows may be had (T16)
-  // Whether it is the owner of rows that it has changed: nobody else may change or lock them.
-  [[nodiscard]] constexpr bool owns_rows() const noexcept {
-    return state == TrxState::kActive || state == TrxState::kPrepared ||
-           (state == TrxState::kCommitting && !freed);
-  }
+  Lsn commit_lsn;  // kCommitting: end of the commit group
 };
 
 }  // namespace strata

@@ -48,13 +48,7 @@ void reset(Trx* trx) {
   trx->drop_on_rollback.clear();
   trx->on_publish = nullptr;
   trx->status_page = kNoPage;
-  trx->relies_on = Lsn{};
   trx->marked = false;
-}
-
-// What else a commit shows (definitions, files that go) waits for the log, and so do its rows.
-bool may_free_rows(const Trx& trx) noexcept {
-  return trx.on_publish == nullptr && trx.drop_on_commit.empty() && !trx.recovered;
 }
 
 }  // namespace
@@ -328,6 +322,7 @@ void TrxSystem::Impl::release_locks(Trx* trx) {
   waits->release_exclusive(&trx->held);
   waits->release_shared(trx->id);
   waits->holder_ended(trx->id);
+  active.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // An id that no page carries, or none any more: nothing to commit or purge.
@@ -335,7 +330,6 @@ void TrxSystem::Impl::end_without_group(Trx* trx) {
   const uint64_t sequence = sequence_of(trx->id);
   tit.set(sequence, TrxState::kAborted, Cts{});
   release_locks(trx);
-  active.fetch_sub(1, std::memory_order_relaxed);
   undo->detach(&trx->undo);
   (void)undo->forget(trx->undo.pages);  // tried again with the next one
   if (trx->undo.first.is_zero()) {
@@ -399,19 +393,12 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable, PurgeItem* own) {
   if (trx->view.open) close_view(trx);
   if (trx->state != TrxState::kCommitting) {
     STRATA_ASSERT(trx->id.is_zero() || !needs_group(*trx));
-    const Status relied = durable ? await_relied_on(*trx) : ok_status();
     if (!trx->id.is_zero()) s.end_without_group(trx);
     if (trx->on_publish) trx->on_publish();
     s.counters.read_only_commits.fetch_add(1, std::memory_order_relaxed);
     trx->state = TrxState::kCommitted;
     reset(trx);
-    return relied;
-  }
-  const uint64_t sequence = sequence_of(trx->id);
-  const bool frees = durable && may_free_rows(*trx) && s.log->durable_lsn() < trx->commit_end;
-  if (frees) {  // T16
-    s.tit.free_rows(sequence, trx->cts, trx->commit_end);
-    s.release_locks(trx);
+    return ok_status();
   }
   Status known = fault(FaultPoint::commit_before_persist) ? error_internal() : ok_status();
   if (known.ok() && durable) known = s.log->persist(trx->commit_end);
@@ -420,21 +407,18 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable, PurgeItem* own) {
   if (!known.ok()) {
     // The slot stays kCommitting for ever: nobody may learn an outcome that we do not know (W5).
     trx->held.abandon();
-    s.tit.forget_owner(sequence);
+    s.tit.forget_owner(sequence_of(trx->id));
     s.waits->let_reports_end();
     reset(trx);
     return error_outcome_unknown("commit: the log failed");
   }
   const TrxId id = trx->id;
+  const uint64_t sequence = sequence_of(id);
   s.tit.set(sequence, TrxState::kCommitted, trx->cts,
             durable || s.log->durable_lsn() >= trx->commit_end);
   if (s.timestamps->is_remote()) s.outcome_has_changed();
   if (trx->on_publish) trx->on_publish();
-  if (!frees)
-    s.release_locks(trx);
-  else if (s.timestamps->is_remote())
-    s.waits->holder_ended(id);  // who looked from another node meanwhile found it undecided
-  s.active.fetch_sub(1, std::memory_order_relaxed);
+  s.release_locks(trx);
   s.undo->detach(&trx->undo);
   s.counters.commits.fetch_add(1, std::memory_order_relaxed);
   if (trx->undo.first.is_zero()) {

@@ -11,8 +11,8 @@
 //   begin_rollback(): kPrepared -> kActive (T10)
 //
 //   T1  (K12) Commit: cts and the log position of the commit group are taken in one step (commit
-//       mutex), then waiters are woken (T16), the group is made durable, the slot is published. No
-//       I/O under the mutex. With one writer cts order = log order.
+//       mutex), then the group is made durable, then the slot is published, then waiters are woken.
+//       No I/O under the mutex. With one writer cts order = log order.
 //   T2  A reader that meets kCommitting with cts <= view waits until the commit group is durable
 //       (Log::persist of its Lsn), never for the committing thread.
 //   T14  Where the oracle is far away (TimestampSource::is_remote) its cts is fetched in
@@ -42,12 +42,6 @@
 //        nor committed, whoever asks and whenever.
 //   T15  What another node has prepared is known by its pages alone: it may be away, or somebody
 //        may have recovered it in another life, and nobody holds a name or a slot for it.
-//   T16  Once its commit group is in the log a transaction gives its rows up, and only then waits
-//        for the log: the next one may change them, for its own group comes behind, and the log has
-//        both or not that one. Nobody is shown what is not durable (T2): who has gone by it, and
-//        shows it to somebody or ends without a group of his own, waits for the log first
-//        (`relies_on`). A version that was written over keeps no cts that a reader could go by
-//        instead of asking.
 #pragma once
 
 #include <atomic>
@@ -122,7 +116,6 @@ struct Trx {
       drop_on_rollback;              // spaces created by this transaction (the engine drops them)
   std::function<void()> on_publish;  // called after publish, before waiters wake; cleared at end
   uint32_t status_page = kNoPage;    // holds this transaction's entry (T4)
-  Lsn relies_on;                     // T16: up to there the log has to be durable
   bool marked = false;               // T14: the slot says kCommitting, and cts is fetched
   void* owner = nullptr;             // of the session that runs it, for the listener of waits
   std::unique_ptr<Mtr> commit_mtr;   // log capacity of the commit group; kept for the next one
@@ -190,7 +183,7 @@ class TrxSystem {
   // Second half: durable, publish, wake, hand to purge. `durable` false: skip the wait for the log
   // (the caller has promised durability otherwise, e.g. by a synced prepare and binlog). kUnknown:
   // the log failed and nobody knows whether the commit will be there after a restart; the
-  // transaction stays unpublished, so that nobody is shown its rows, and the Trx is done with.
+  // transaction stays unpublished, its rows locked, and the Trx is done with.
   // `own` (may be null): what a small transaction leaves behind is put there if nobody can need it
   // any more (T11), for the caller to purge at once: purged_own(), or purge_later(). Otherwise its
   // id stays zero.
@@ -225,11 +218,9 @@ class TrxSystem {
   // log (T2). Call without latches when may_block; otherwise returns busy if it would
   // block.
   StatusOr<bool> visible(const ReadView& view, const RecordHeader& header, bool may_block);
-  // True if `id` is another transaction that owns its rows (TrxLookup::owns_rows()). No I/O for ids
-  // of this node.
+  // True if `id` is another transaction and kActive, kPrepared or kCommitting: it holds the row
+  // lock. No I/O for ids of this node.
   StatusOr<bool> is_undecided(TrxId id, TrxId self);
-  // T16: waits until what the transaction has gone by is durable. No latches. Errors: the log's.
-  Status await_relied_on(const Trx& trx);
   [[nodiscard]] uint64_t all_visible_below() const noexcept;
   // T15: those of another node that are prepared and have changes in the space, whether or not that
   // node is there. Reads its status pages, and may have to wait for them.

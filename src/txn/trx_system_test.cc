@@ -267,49 +267,10 @@ TEST_F(TrxTest, AnUnknownOutcomeIsNeverPublished) {
   db.store()->fs()->crash(1);  // the disk goes away under the log
   EXPECT_TRUE(is_outcome_unknown(trxs()->commit_finish(trx.get())));
   EXPECT_FALSE(trx->started);
-  EXPECT_EQ(state_of(id), TrxState::kCommitting);
+  EXPECT_TRUE(*trxs()->is_undecided(id, TrxId{}));
   ReadView view;
   view.snapshot = Cts{before.value + 10};
   EXPECT_FALSE(trxs()->visible(view, version_of(id), true).ok());
-}
-
-// T16. The fault comes when the rows are free and before the log is waited for.
-TEST_F(TrxTest, RowsAreFreeOnceTheCommitIsInTheLog) {
-  auto writer = begin_with_change();
-  const TrxId id = writer->id;
-  ASSERT_TRUE(arm_fault("commit_before_persist:1:error"));
-  EXPECT_TRUE(is_outcome_unknown(trxs()->commit(writer.get())));
-  const Lsn end = writer->commit_end;
-  ASSERT_LT(db.log()->durable_lsn(), end);
-  EXPECT_FALSE(*trxs()->is_undecided(id, TrxId{}));
-  TrxLookup found;
-  ASSERT_TRUE(trxs()->lookup_fast(id, &found));
-  EXPECT_TRUE(found.freed && !found.owns_rows());
-  EXPECT_EQ(found.state, TrxState::kCommitting);
-  EXPECT_EQ(found.commit_lsn, end);
-
-  // Who has gone by it and has nothing to make durable himself waits for it.
-  auto reader = begin();
-  ASSERT_TRUE(trxs()->open_view(reader.get()).ok());
-  EXPECT_TRUE(is_busy(trxs()->visible(reader->view, version_of(id), false).status()));
-  reader->relies_on = end;
-  ASSERT_TRUE(trxs()->commit(reader.get()).ok());
-  EXPECT_GE(db.log()->durable_lsn(), end);
-  EXPECT_EQ(reader->relies_on, Lsn{});
-}
-
-TEST_F(TrxTest, ACommitThatShowsMoreThanRowsKeepsThemUntilItIsDurable) {  // T16
-  for (const bool drops : {false, true}) {
-    auto writer = begin_with_change();
-    const TrxId id = writer->id;
-    if (drops)
-      writer->drop_on_commit = {SpaceId{300}};
-    else
-      writer->on_publish = [] {};
-    ASSERT_TRUE(arm_fault("commit_before_persist:1:error"));
-    EXPECT_TRUE(is_outcome_unknown(trxs()->commit(writer.get())));
-    EXPECT_TRUE(*trxs()->is_undecided(id, TrxId{}));
-  }
 }
 
 // --- views and purge ---

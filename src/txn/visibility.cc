@@ -192,11 +192,6 @@ StatusOr<TrxLookup> TrxSystem::Impl::own_state(uint64_t sequence) {
       STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
     tit.made_durable(sequence, found.cts);
   }
-  if (found.freed) {  // T16: whoever asks may have been told that its rows may be had
-    STRATA_RETURN_IF_ERROR(await_durable(found.commit_lsn));
-    tit.made_durable(sequence, found.cts);
-    return TrxLookup{TrxState::kCommitted, found.cts, found.commit_lsn};
-  }
   return found;
 }
 
@@ -300,15 +295,9 @@ StatusOr<bool> TrxSystem::is_undecided(TrxId id, TrxId self) {
   if (id.is_zero() || id == self) return false;
   TrxLookup found;
   if (node_of(id) == impl_->node)
-    return impl_->tit.read(sequence_of(id), &found) && found.owns_rows();
-  // Told: of one whose rows may be had that node makes sure (T16).
-  STRATA_ASSIGN_OR_RETURN(found, impl_->lookup(id, true));
-  return found.owns_rows();
-}
-
-Status TrxSystem::await_relied_on(const Trx& trx) {
-  Impl& s = *impl_;
-  return s.log->durable_lsn() >= trx.relies_on ? ok_status() : s.log->persist(trx.relies_on);
+    return impl_->tit.read(sequence_of(id), &found) && is_undecided_state(found.state);
+  STRATA_ASSIGN_OR_RETURN(found, lookup(id));
+  return is_undecided_state(found.state);
 }
 
 // T15

@@ -326,7 +326,6 @@ struct Session::Impl {
   uint64_t lock_wait_timeout_us = 50000000;
   bool ordered = false;  // commit_ordered() ran
   bool reserved = false;
-  bool shows_rows = true;  // Session::set_shows_rows()
   struct RowDelta {
     TableRef table;
     int64_t net;  // rows more or less
@@ -367,12 +366,6 @@ struct Session::Impl {
     Status failed;
   } later;
 
-  // txn T16: of what was read with locks, before anybody is shown it. No latches.
-  [[nodiscard]] Status may_be_shown(Status read) const {
-    if (!shows_rows) return read;
-    const Status durable = kernel->trxs->await_relied_on(*trx);
-    return durable.ok() ? read : durable;
-  }
   Status wait_for_log_room();
   [[nodiscard]] Status make_later() {
     return later.rows.empty() && later.failed.ok() ? ok_status() : session->make_later_changes();

@@ -11,7 +11,7 @@ namespace strata::row_internal {
 
 enum class Owner : uint8_t {
   kSelf,
-  kDecided,    // committed (or so old that nobody needs to know), or will be (T16)
+  kDecided,    // committed (or so old that nobody needs to know)
   kUndecided,  // another transaction that may still roll back
   kUnknown,    // only a status page knows: resolve() without latches, then look again
 };
@@ -25,9 +25,6 @@ class Conflicts {
   // Who wrote the version with this header; fills in its cts where that is known at no cost. No
   // I/O: for use under a page latch.
   Owner owner(RecordHeader* header) noexcept;
-  // When the version that owner() looked at last was committed, if that is known; also where its
-  // header must not say so yet (T16).
-  [[nodiscard]] Cts written() const noexcept { return written_; }
   // Finds out about an owner that was kUnknown. Blocks; no latch held.
   Status resolve(TrxId id);
 
@@ -65,7 +62,6 @@ class Conflicts {
   TrxId resolved_;  // answer of the last resolve()
   bool resolved_undecided_ = false;
   Cts resolved_cts_;
-  Cts written_;
   bool has_turn_ = false;
   std::string turn_key_;
   uint64_t deadline_us_ = 0;

@@ -18,7 +18,6 @@ namespace strata::txn_internal {
 
 constexpr uint64_t kCtsMask = (uint64_t{1} << 61) - 1;
 constexpr Lsn kLsnUnknown{UINT64_MAX};
-constexpr uint64_t kFreedBit = uint64_t{1} << 63;  // of the log position (T16)
 
 constexpr uint64_t pack_state(TrxState state, Cts cts) noexcept {
   return (static_cast<uint64_t>(state) << 61) | (cts.value & kCtsMask);
@@ -60,10 +59,7 @@ class Tit {
     const uint64_t lsn = s.commit_lsn.load(std::memory_order_acquire);
     // A claimer cleared the sequence before it wrote word: whoever saw its word sees that too.
     if (s.sequence.load(std::memory_order_relaxed) != sequence) return false;
-    const TrxState state = state_of(word);
-    const bool freed = lsn != kLsnUnknown.value && (lsn & kFreedBit) != 0;
-    *out = TrxLookup{state, cts_of(word), Lsn{freed ? lsn & ~kFreedBit : lsn},
-                     freed && state == TrxState::kCommitting};
+    *out = TrxLookup{state_of(word), cts_of(word), Lsn{lsn}};
     return true;
   }
   [[nodiscard]] bool busy(uint64_t sequence) const noexcept {
@@ -108,11 +104,6 @@ class Tit {
       }
     }
     s.word.store(pack_state(state, cts), std::memory_order_release);
-  }
-  // T16. Others are told as of any commit that is not durable.
-  void free_rows(uint64_t sequence, Cts cts, Lsn commit_lsn) noexcept {
-    if (published_ != nullptr) published_->set_ended(sequence, cts);
-    set_commit_lsn(sequence, Lsn{commit_lsn.value | kFreedBit});
   }
   void made_durable(uint64_t sequence, Cts cts) noexcept {
     if (published_ != nullptr) published_->made_durable(sequence, cts);
